@@ -1,0 +1,604 @@
+"""Engine: one model, one KV pool, one worker thread that runs `schedule -> run -> commit`.
+
+Every public method may be called from any thread. The worker alone touches the scheduler, the tree
+and the tensors; callers hand it commands and read events from queues of their own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import logging
+import queue
+import threading
+import time
+import uuid
+import weakref
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import replace
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import torch
+
+from agentkv.engine.call import Call, Sequel
+from agentkv.engine.config import EngineConfig
+from agentkv.engine.errors import (
+    ContextLengthExceeded,
+    EngineClosed,
+    EngineError,
+    InvalidRequest,
+    PoolTooSmall,
+    QueueFull,
+)
+from agentkv.engine.kv.cache import KVCache
+from agentkv.engine.kv.pool import KVPool
+from agentkv.engine.kv.tree import Namespace, TreeError
+from agentkv.engine.memory import pool_tokens_for
+from agentkv.engine.model.load import load_model
+from agentkv.engine.model.store import resolve
+from agentkv.engine.run.runner import ModelRunner
+from agentkv.engine.run.sampler import Sampler, score_prompt
+from agentkv.engine.sched.request import Request, Status
+from agentkv.engine.sched.scheduler import Scheduler, Step
+from agentkv.engine.stats import Counters
+from agentkv.engine.stream import AsyncStream, Stream
+from agentkv.engine.text.render import Renderer
+from agentkv.engine.text.tokenizer import Tokenizer
+from agentkv.engine.types import (
+    IntArray,
+    RenderedPrompt,
+    RequestOutput,
+    SamplingParams,
+    as_ids,
+)
+from agentkv.engine.why import Explainer
+
+log = logging.getLogger("agentkv.engine")
+
+T = TypeVar("T")
+Prompt = str | Sequence[int] | IntArray | RenderedPrompt
+
+
+class Engine:
+    """A language model with a prefix cache.
+
+    `Engine(model="smollm2-135m", page_size=16)` or `Engine(EngineConfig(...))`. Use it as a context
+    manager, or call `close`. Loading the model happens here and takes seconds.
+
+    Raises `ModelNotFound`, `UnsupportedModel` or `PullFailed` when the model cannot be had.
+    """
+
+    def __init__(self, config: EngineConfig | None = None, **overrides: Any) -> None:
+        self.config = replace(config or EngineConfig(), **overrides)
+        self._calls: dict[str, Call] = {}
+        self._sequels: dict[str, Sequel] = {}
+        self._commands: deque[Callable[[], None]] = deque()
+        self._wake = threading.Condition()
+        self._closing = False
+        self._dead: BaseException | None = None
+        ready: Future[None] = Future()
+        self._worker = threading.Thread(
+            target=self._run, args=(ready,), name="agentkv-engine", daemon=True
+        )
+        self._worker.start()
+        ready.result()
+        _close_at_exit(self)
+
+    def _load(self) -> None:
+        """Load model and pool. On the worker, since torch's thread count belongs to a thread."""
+        config = self.config
+        if config.threads is not None:
+            torch.set_num_threads(config.threads)
+        directory = resolve(config.model)
+        dtype = _dtype(config.dtype)
+        model = load_model(directory, dtype=dtype)
+        shape = model.config
+        kv_dtype = dtype if config.kv_dtype == "auto" else _dtype(config.kv_dtype)
+        self.model_name = config.served_name or config.model.rstrip("/").rsplit("/", 1)[-1]
+        self.max_model_len = min(config.max_model_len or shape.max_position, shape.max_position)
+        self.vocab_size = shape.vocab_size
+        self.fingerprint = model.fingerprint
+        self.page_size = config.page_size
+        self.dtype_name = str(dtype).removeprefix("torch.")
+        self.kv_dtype_name = str(kv_dtype).removeprefix("torch.")
+        self.created = int(time.time())
+        self.tokenizer = Tokenizer.load(directory)
+        self.renderer = Renderer.load(directory, self.tokenizer)
+        per_token = KVPool.bytes_per_token(
+            shape.num_layers, shape.num_kv_heads, shape.head_dim, kv_dtype
+        )
+        tokens = config.pool_tokens or pool_tokens_for(per_token, self.max_model_len)
+        pages = max(1, tokens // config.page_size)
+        self.pool_tokens = pages * config.page_size
+        self._pool = KVPool(
+            layers=shape.num_layers,
+            slots=self.pool_tokens,
+            kv_heads=shape.num_kv_heads,
+            head_dim=shape.head_dim,
+            dtype=kv_dtype,
+        )
+        self.kv_bytes = self._pool.nbytes
+        self._runner = ModelRunner(model, self._pool)
+        self.bit_exact = self._runner.bit_exact
+        self._sampler = Sampler(shape.vocab_size)
+        self._eos = frozenset(self.tokenizer.eos_ids) | frozenset(shape.eos_token_ids)
+        self._explainer = Explainer(lambda ids: self.tokenizer.decode(ids, skip_special=False))
+        self._counters = Counters()
+        self._new_cache()
+
+    # -- calls
+
+    def generate(
+        self,
+        prompt: Prompt,
+        params: SamplingParams | None = None,
+        *,
+        session: str | None = None,
+        salt: str | None = None,
+        request_id: str | None = None,
+        timeout: float | None = None,
+    ) -> RequestOutput:
+        """Run one call and wait for it. `timeout` in seconds; then the call is aborted and
+        `TimeoutError` raised.
+
+        `prompt`: text (control tokens in it are parsed), token ids, or what `render` returned.
+        `session`: calls of one session are compared with each other to say why a miss happened.
+        `salt`: calls with different salts share nothing. `params.max_tokens=0` only prefills.
+        Raises `InvalidRequest`, `ContextLengthExceeded`, `PoolTooSmall`, `QueueFull`, `EngineClosed`.
+        """
+        stream = self.stream(prompt, params, session=session, salt=salt, request_id=request_id)
+        with stream:
+            return stream.result(timeout)
+
+    async def agenerate(
+        self,
+        prompt: Prompt,
+        params: SamplingParams | None = None,
+        *,
+        session: str | None = None,
+        salt: str | None = None,
+        request_id: str | None = None,
+    ) -> RequestOutput:
+        """`generate` for asyncio. Cancelling the task aborts the call."""
+        stream = self.astream(prompt, params, session=session, salt=salt, request_id=request_id)
+        async with stream:
+            return await stream.result()
+
+    def stream(
+        self,
+        prompt: Prompt,
+        params: SamplingParams | None = None,
+        *,
+        session: str | None = None,
+        salt: str | None = None,
+        request_id: str | None = None,
+    ) -> Stream:
+        """Iterate over `StreamEvent`s. Closing the iterator aborts the call. Errors as `generate`,
+        raised here and not at the first event."""
+        events: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        call = self._call(prompt, params, session, salt, request_id, events.put)
+        self._submit(call)
+        return Stream(call.id, events, self.abort)
+
+    def astream(
+        self,
+        prompt: Prompt,
+        params: SamplingParams | None = None,
+        *,
+        session: str | None = None,
+        salt: str | None = None,
+        request_id: str | None = None,
+    ) -> AsyncStream:
+        """`stream` for asyncio; must be called in a running event loop."""
+        loop = asyncio.get_running_loop()
+        events: asyncio.Queue[Any] = asyncio.Queue()
+
+        def emit(event: Any) -> None:
+            try:
+                loop.call_soon_threadsafe(events.put_nowait, event)
+            except RuntimeError:
+                # The loop is closed: nobody listens any more, and the call is aborted elsewhere.
+                log.debug("an event of %s came after its loop had closed", call.id)
+
+        call = self._call(prompt, params, session, salt, request_id, emit)
+        self._submit(call)
+        return AsyncStream(call.id, events, self.abort)
+
+    def render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        **options: Any,
+    ) -> RenderedPrompt:
+        """Chat messages (OpenAI's shape) as a prompt; see `Renderer.render`."""
+        return self.renderer.render(messages, tools, **options)
+
+    def abort(self, request_id: str) -> bool:
+        """Stop a call, whatever it is doing. False if there is none of that id.
+
+        What it has computed stays in the cache. Its stream ends with finish reason `abort`.
+        """
+        with self._wake:
+            call = self._calls.get(request_id)
+            if call is None or self._dead is not None:
+                return False
+            self._commands.append(lambda: self._abort(call))
+            self._wake.notify()
+        return True
+
+    def flush(self) -> int:
+        """Empty the cache. Requests in flight keep what they use. Returns the tokens freed now."""
+
+        def work() -> int:
+            return self._scheduler.cache.flush()
+
+        return self._ask(work)
+
+    def stats(self) -> dict[str, Any]:
+        """Counters over the engine's life, and the pool as it is now (tokens)."""
+
+        def work() -> dict[str, Any]:
+            cache, scheduler = self._scheduler.cache, self._scheduler
+            free = cache.pages.free_pages * self.page_size
+            evictable = cache.tree.evictable_tokens
+            return {
+                "num_requests_running": len(scheduler.running),
+                "num_requests_waiting": len(scheduler.waiting),
+                "pool_tokens": self.pool_tokens,
+                "free_tokens": free,
+                "evictable_tokens": evictable,
+                "locked_tokens": cache.tree.locked_tokens,
+                "private_tokens": cache.private_pages * self.page_size,
+                "token_usage": 1.0 - (free + evictable) / self.pool_tokens,
+                "evicted_tokens_total": cache.tree.evicted_tokens_total,
+                "retractions_total": scheduler.retractions,
+                **self._counters.snapshot(),
+            }
+
+        return self._ask(work)
+
+    def check(self, *, deep: bool = True) -> None:
+        """Verify page conservation now. Raises `TreeError` with every term of the account."""
+        self._ask(lambda: self._scheduler.check(deep=deep))
+
+    def close(self) -> None:
+        """Abort what runs, stop the worker, free the pool. Closing twice does nothing."""
+        with self._wake:
+            self._closing = True
+            self._wake.notify()
+        if self._worker is not threading.current_thread():
+            self._worker.join()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # -- on the caller's thread
+
+    def _call(
+        self,
+        prompt: Prompt,
+        params: SamplingParams | None,
+        session: str | None,
+        salt: str | None,
+        request_id: str | None,
+        emit: Callable[[Any], None],
+    ) -> Call:
+        params = params or SamplingParams()
+        if isinstance(prompt, RenderedPrompt):
+            rendered = prompt
+        elif isinstance(prompt, str):
+            rendered = RenderedPrompt(token_ids=self.tokenizer.encode_raw(prompt))
+        else:
+            rendered = RenderedPrompt(token_ids=as_ids(prompt))
+        ids = rendered.token_ids
+        if len(ids) == 0:
+            raise InvalidRequest(
+                "The prompt is empty: it needs at least one token.", param="prompt"
+            )
+        if ids.min() < 0 or ids.max() >= self.vocab_size:
+            raise InvalidRequest(
+                f"A token id is outside the vocabulary of {self.vocab_size}.", param="prompt"
+            )
+        if any(not 0 <= token < self.vocab_size for token in params.logit_bias):
+            raise InvalidRequest(
+                f"logit_bias names a token outside the vocabulary of {self.vocab_size}.",
+                param="logit_bias",
+            )
+        max_new = self._max_new(len(ids), params.max_tokens)
+        namespace: Namespace = (
+            ("model", self.fingerprint),
+            ("kv", self.kv_dtype_name),
+            ("salt", salt),
+        )
+        return Call(
+            request_id or f"req-{uuid.uuid4().hex}",
+            rendered,
+            params,
+            max_new=max_new,
+            namespace=namespace,
+            session=session,
+            eos=self._eos,
+            tokenizer=self.tokenizer,
+            emit=emit,
+        )
+
+    def _max_new(self, prompt: int, wanted: int | None) -> int:
+        window = self.max_model_len
+        if prompt + (1 if wanted is None else wanted) > window or prompt > window:
+            raise ContextLengthExceeded(
+                limit=window, prompt_tokens=prompt, max_tokens=1 if wanted is None else wanted
+            )
+        if wanted is None:
+            wanted = max(1, min(window - prompt, self.pool_tokens - prompt + 1))
+        needed = -(-(prompt + max(0, wanted - 1)) // self.page_size)
+        total = self.pool_tokens // self.page_size
+        if needed > total:
+            raise PoolTooSmall(needed=needed, total=total, page_size=self.page_size)
+        return wanted
+
+    def _submit(self, call: Call) -> None:
+        with self._wake:
+            self._must_run()
+            waiting = len(self._scheduler.waiting) + len(self._commands)
+            if waiting >= self.config.max_queued:
+                raise QueueFull(waiting=waiting)
+            if call.id in self._calls:
+                raise InvalidRequest(f"The request id {call.id!r} is in use.", param="request_id")
+            self._calls[call.id] = call
+            self._commands.append(lambda: self._start(call))
+            self._wake.notify()
+
+    def _ask(self, work: Callable[[], T]) -> T:
+        """Run `work` on the worker, between two steps, and return its result."""
+        future: Future[T] = Future()
+
+        def command() -> None:
+            try:
+                future.set_result(work())
+            except BaseException as error:
+                future.set_exception(error)
+
+        with self._wake:
+            self._must_run()
+            self._commands.append(command)
+            self._wake.notify()
+        return future.result()
+
+    def _must_run(self) -> None:
+        if self._closing or self._dead is not None:
+            raise EngineClosed("The engine is closed; create a new one.") from self._dead
+
+    # -- on the worker's thread
+
+    def _run(self, ready: Future[None]) -> None:
+        try:
+            self._load()
+        except BaseException as error:
+            self._closing = True
+            ready.set_exception(error)
+            return
+        ready.set_result(None)
+        try:
+            with torch.inference_mode():
+                while True:
+                    with self._wake:
+                        while not (self._commands or self._closing) and self._scheduler.idle:
+                            self._wake.wait()
+                        commands, self._commands = self._commands, deque()
+                        closing = self._closing
+                    for command in commands:
+                        command()
+                    if closing:
+                        break
+                    self._step()
+        except BaseException as error:
+            log.exception("the engine's worker failed")
+            self._dead = error
+        finally:
+            self._shut_down()
+
+    def _step(self) -> None:
+        """schedule -> run -> commit, and the account is checked when nothing is left to do."""
+        step = self._scheduler.schedule()
+        if step is None:
+            return
+        began = time.perf_counter()
+        for request in step.admitted:
+            self._admitted(request, began)
+        try:
+            tokens = self._forward(step)
+        except Exception as error:
+            log.exception("a step of %d sequences failed", len(step.works))
+            self._scheduler.drop(step)
+            failed = {self._sequels[w.request.id].call.id for w in step.works}
+            for call_id in failed:
+                self._fail(
+                    self._calls[call_id], EngineError(f"A step of the engine failed: {error}")
+                )
+            return
+        ended = self._scheduler.commit(step, tokens)
+        now = time.perf_counter()
+        self._counters.stepped(step, now - began)
+        for work, token in zip(step.works, tokens, strict=True):
+            if token is not None and not work.request.aborted:
+                self._sampled(self._sequels[work.request.id], now)
+        for request in ended:
+            sequel = self._sequels.get(request.id)
+            if sequel is not None and not sequel.done:
+                self._ended(sequel, now)
+        if self.config.check_invariants:
+            self._scheduler.check(deep=True)
+        elif self._scheduler.idle:
+            self._check_idle()
+
+    def _forward(self, step: Step) -> list[int | None]:
+        logits = self._runner.forward(step.batch)
+        rows: list[int] = []
+        states = []
+        row = 0
+        for work in step.works:
+            request, last = work.request, row + work.rows - 1
+            sequel = self._sequels[request.id]
+            if (
+                request.score_next is not None
+                and request.score_next < request.prompt_len
+                and work.rows
+            ):
+                end = min(work.start + work.count, request.prompt_len - 1)
+                targets = request.ids[work.first_row + 1 : end + 1]
+                top = sequel.call.params.prompt_logprobs or 0
+                scores = score_prompt(logits[row : row + len(targets)], targets, top)
+                sequel.call.scored(work.first_row + 1, scores)
+                request.score_next = end + 1
+            if work.samples:
+                rows.append(last)
+                states.append(sequel.state)
+            row += work.rows
+        if not rows:
+            return [None] * len(step.works)
+        picked = logits if len(rows) == len(logits) else logits[rows]
+        sampled = iter(self._sampler.sample(picked, states))
+        out: list[int | None] = []
+        for work in step.works:
+            if not work.samples:
+                out.append(None)
+                continue
+            token = next(sampled)
+            self._sequels[work.request.id].sampled(token)
+            out.append(token.token_id)
+        return out
+
+    def _start(self, call: Call) -> None:
+        for sequel in call.sequels:
+            self._sequels[sequel.request.id] = sequel
+            self._scheduler.submit(sequel.request)
+
+    def _abort(self, call: Call) -> None:
+        call.aborted = True
+        for sequel in call.sequels:
+            if not sequel.done:
+                self._scheduler.abort(sequel.request)
+                self._ended(sequel, time.perf_counter())
+
+    def _admitted(self, request: Request, now: float) -> None:
+        sequel = self._sequels[request.id]
+        call = sequel.call
+        if call.facts is not None:
+            return
+        matched = request.cached_tokens or 0
+        limit = request.match_limit if self.config.prefix_cache else 0
+        verdict, record = self._explainer.explain(
+            call.prompt,
+            namespace=call.namespace,
+            session=call.session,
+            matched=matched,
+            known=request.known_tokens,
+            page_size=self.page_size,
+            limit=limit,
+        )
+        call.admitted(now, matched, verdict, record, self.page_size, self._counters.ms_per_token)
+        self._counters.admitted(len(call.prompt.token_ids), matched)
+
+    def _sampled(self, sequel: Sequel, now: float) -> None:
+        """A token came: emit its text, and end the choice where a stop string stands."""
+        if sequel.done:
+            return
+        sequel.call.token_came(now)
+        self._counters.generation_tokens += 1
+        sequel.feed()
+        if sequel.output.stopped is not None:
+            self._scheduler.finish(sequel.request, "stop")
+            self._ended(sequel, now)
+        elif sequel.request.status is not Status.FINISHED:
+            sequel.send()
+
+    def _ended(self, sequel: Sequel, now: float) -> None:
+        sequel.end()
+        self._sequels.pop(sequel.request.id, None)
+        call = sequel.call
+        if not call.done:
+            return
+        self._calls.pop(call.id, None)
+        self._counters.ended(call)
+        if call.record is not None:
+            first = call.sequels[0].request
+            self._explainer.finished(call.record, first.tokens.copy(), first.computed)
+        if call.prompt.text and not call.aborted:
+            for one in call.sequels:
+                cut = one.text if one.output.stopped is not None else None
+                self.renderer.remember(call.prompt, one.state.output_ids, text=cut)
+        call.finish(now, self.model_name)
+
+    def _fail(self, call: Call, error: EngineError) -> None:
+        for sequel in call.sequels:
+            self._scheduler.abort(sequel.request)
+            self._sequels.pop(sequel.request.id, None)
+        self._calls.pop(call.id, None)
+        call.emit(error)
+
+    def _check_idle(self) -> None:
+        """With nothing running, every page is free or evictable; if not, say so and start afresh."""
+        try:
+            self._scheduler.check()
+            if self._scheduler.cache.tree.locked_tokens:
+                raise TreeError(
+                    f"{self._scheduler.cache.tree.locked_tokens} tokens locked when idle"
+                )
+        except TreeError:
+            log.exception("the KV account is wrong; the cache is emptied")
+            self._new_cache()
+
+    def _new_cache(self) -> None:
+        config = self.config
+        cache = KVCache(
+            self.pool_tokens // config.page_size, config.page_size, enabled=config.prefix_cache
+        )
+        self._scheduler = Scheduler(
+            cache,
+            max_batch_tokens=config.max_batch_tokens,
+            max_running=config.max_running,
+            policy=config.policy,
+        )
+
+    def _shut_down(self) -> None:
+        with self._wake:
+            self._closing = True
+            commands, self._commands = self._commands, deque()
+        error = EngineClosed("The engine was closed while the call ran.")
+        error.__cause__ = self._dead
+        for command in commands:
+            # Calls that had not started end with the others below; questions get their answer.
+            command()
+        for call in list(self._calls.values()):
+            self._calls.pop(call.id, None)
+            call.emit(error)
+
+
+def _dtype(name: str) -> torch.dtype:
+    if name == "auto":
+        amx = getattr(torch.cpu, "_is_amx_tile_supported", lambda: False)()
+        return torch.bfloat16 if amx else torch.float32
+    return torch.bfloat16 if name == "bfloat16" else torch.float32
+
+
+def _close_at_exit(engine: Engine) -> None:
+    """A worker inside a tensor operation must not outlive the interpreter."""
+    alive = weakref.ref(engine)
+
+    def close() -> None:
+        there = alive()
+        if there is not None:
+            there.close()
+
+    atexit.register(close)

@@ -1,0 +1,208 @@
+"""KVCache: the tree and the pages as one account, and the only way in and out of it for requests.
+
+    free + evictable + locked + private == total         (pages, always; `check` shows every term)
+
+`private` are the pages of running requests past their tree-owned prefix. Everything that a request
+holds is given back by `release`, which may be called twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from agentkv.engine.kv.pages import PageAllocator
+from agentkv.engine.kv.tree import EvictionKey, RadixTree, TreeError, hot_lru
+from agentkv.engine.types import IntArray
+
+if TYPE_CHECKING:
+    from agentkv.engine.sched.request import Request
+
+GROW_TOKENS = 16
+"""Slots a decoding request takes at a time, so that its tail stays one run."""
+
+
+class KVCache:
+    """Tokens to slots. `pages`: how many pages of `page_size` tokens the pool has.
+
+    `enabled=False` makes every match a miss and publishes nothing, on the same code path.
+    """
+
+    def __init__(
+        self,
+        pages: int,
+        page_size: int = 1,
+        *,
+        eviction: EvictionKey = hot_lru,
+        enabled: bool = True,
+        tombstone_tokens: int | None = None,
+    ) -> None:
+        self.page_size = page_size
+        self.enabled = enabled
+        self.pages = PageAllocator(pages)
+        limit = (
+            max(1 << 16, 4 * pages * page_size) if tombstone_tokens is None else tombstone_tokens
+        )
+        self.tree = RadixTree(page_size, eviction=eviction, tombstone_tokens=limit)
+        self.private_pages = 0
+        self._offsets = np.arange(page_size, dtype=np.int32)
+
+    @property
+    def total_pages(self) -> int:
+        return self.pages.total
+
+    @property
+    def available_pages(self) -> int:
+        """Pages that can be had without taking any from a running request."""
+        return self.pages.free_pages + self.tree.evictable_tokens // self.page_size
+
+    def pages_for(self, tokens: int) -> int:
+        return -(-tokens // self.page_size)
+
+    # -- a request's life
+
+    def peek(self, request: Request) -> int:
+        """How many tokens `open` would find now. Changes nothing."""
+        if not self.enabled:
+            return 0
+        return self.tree.match(request.namespace, request.tokens, request.match_limit).length
+
+    def open(self, request: Request) -> None:
+        """Match and lock the request's longest live prefix: it becomes its tree-owned range."""
+        limit = request.match_limit if self.enabled else 0
+        match = self.tree.match(request.namespace, request.tokens, limit)
+        request.handle = self.tree.lock(request.namespace, match)
+        request.generation = self.tree.generation
+        request.published = True
+        if match.length:
+            request.set_slots(0, self.tree.slots(request.handle))
+        request.tree_owned = request.committed = request.allocated = match.length
+        if request.cached_tokens is None:
+            request.cached_tokens = match.length
+            request.known_tokens = match.known
+
+    def grow(self, request: Request, tokens: int) -> bool:
+        """Make room for `tokens` computed tokens in all; evict if need be. False if it cannot be."""
+        missing = self.pages_for(tokens) - request.allocated // self.page_size
+        if missing <= 0:
+            return True
+        if missing > self.available_pages:
+            return False
+        if missing > self.pages.free_pages:
+            # A little more than asked, so that decoding under pressure does not cut one token a step.
+            least = missing - self.pages.free_pages
+            self._free(
+                self.tree.evict(max(least, min(64, self.total_pages // 256)) * self.page_size)
+            )
+        after = None
+        if request.allocated:
+            after = int(request.slots[request.allocated - 1]) // self.page_size
+        pages = self.pages.alloc(missing, after)
+        if pages is None:
+            raise TreeError(
+                f"{missing} pages promised, {self.pages.free_pages} free after eviction"
+            )
+        request.set_slots(request.allocated, self._slots(pages))
+        request.allocated += missing * self.page_size
+        self.private_pages += missing
+        return True
+
+    def publish(self, request: Request) -> None:
+        """Hand the computed whole pages to the tree, so that others can use them at once.
+
+        Call it only after the step that computed them is known good (J). Where someone else
+        published the same tokens first, ours stay private until the end (B): the row that this
+        request reads from never changes under it.
+        """
+        end = request.committed - request.committed % self.page_size
+        if not self._may_publish(request) or not request.published or end <= request.tree_owned:
+            return
+        ids = request.ids[:end]
+        known = self.tree.match(request.namespace, ids)
+        if known.length > request.tree_owned:
+            request.published = False
+            return
+        self.tree.insert(request.namespace, ids, request.slots[:end])
+        assert request.handle is not None
+        request.handle = self.tree.relock(request.namespace, request.handle, ids)
+        self.private_pages -= (end - request.tree_owned) // self.page_size
+        request.tree_owned = end
+
+    def release(self, request: Request) -> None:
+        """Give back all that the request holds: the only exit, for finish, abort and retraction.
+
+        Computed whole pages go to the tree first, duplicates and the rest to the free list. Doing it
+        twice does nothing.
+        """
+        if request.handle is None:
+            return
+        start, end = request.tree_owned, request.tree_owned
+        if self._may_publish(request):
+            end = max(start, request.committed - request.committed % self.page_size)
+        if end > start:
+            existed = self.tree.insert(request.namespace, request.ids[:end], request.slots[:end])
+            if existed < start:
+                raise TreeError(f"{start} tree-owned tokens, of which the tree knows {existed}")
+            self._free(request.slots[start:existed])
+        self._free(request.slots[end : request.allocated])
+        self.private_pages -= (request.allocated - start) // self.page_size
+        self._free(self.tree.unlock(request.handle))
+        request.handle = None
+        request.computed = end
+        request.tree_owned = request.committed = request.allocated = 0
+
+    def flush(self) -> int:
+        """Forget all prefixes; requests in flight keep theirs until they end. Tokens freed now."""
+        freed = self.tree.flush()
+        self._free(freed)
+        return len(freed)
+
+    # -- checking
+
+    def check(self, running: Iterable[Request] = (), *, deep: bool = False) -> None:
+        """Raise `TreeError` unless every page has exactly one owner. `deep` walks the tree too."""
+        page = self.page_size
+        free, evictable = self.pages.free_pages, self.tree.evictable_tokens // page
+        locked = self.tree.locked_tokens // page
+        terms = (
+            f"free {free} + evictable {evictable} + locked {locked} + private {self.private_pages}"
+            f" = {free + evictable + locked + self.private_pages}, total {self.total_pages}"
+        )
+        if free + evictable + locked + self.private_pages != self.total_pages:
+            raise TreeError(f"pages are not conserved: {terms}")
+        held = list(running)
+        private = sum((r.allocated - r.tree_owned) // page for r in held)
+        if private != self.private_pages:
+            raise TreeError(f"requests hold {private} private pages; {terms}")
+        for r in held:
+            if not 0 <= r.tree_owned <= r.committed <= r.allocated:
+                raise TreeError(
+                    f"{r.id}: {r.tree_owned} <= {r.committed} <= {r.allocated} is false"
+                )
+        if not deep:
+            return
+        self.tree.check()
+        owned = [n.slots[::page] // page for n in self.tree.nodes() if n.slots is not None]
+        owned += [r.slots[r.tree_owned : r.allocated : page] // page for r in held]
+        pages = np.concatenate(owned) if owned else np.empty(0, dtype=np.int32)
+        if len(np.unique(pages)) != len(pages):
+            raise TreeError(f"a page has two owners; {terms}")
+        if len(pages) and self.pages.is_free(pages.astype(np.int32)).any():
+            raise TreeError(f"an owned page is on the free list; {terms}")
+
+    # -- inside
+
+    def _may_publish(self, request: Request) -> bool:
+        return self.enabled and request.generation == self.tree.generation
+
+    def _slots(self, pages: IntArray) -> IntArray:
+        if self.page_size == 1:
+            return pages
+        grid = pages[:, None] * np.int32(self.page_size) + self._offsets
+        return grid.reshape(-1).astype(np.int32)
+
+    def _free(self, slots: IntArray) -> None:
+        if len(slots):
+            self.pages.free(slots[:: self.page_size] // np.int32(self.page_size))

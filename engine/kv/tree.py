@@ -1,0 +1,530 @@
+"""RadixTree: which token prefixes have their K/V in memory, and in which slots.
+
+An edge holds token ids and the slot of each; a path from a root spells a prefix. What must always
+hold (letters refer to the invariants in the design):
+
+- A node is *live* (it owns `slots`) or a *tombstone* (`slots is None`: evicted, ids kept so that
+  "evicted" and "never seen" can be told apart). Ancestors of a live node are live.
+- Sizes are whole pages. `evictable_tokens + locked_tokens` is the sum of the live nodes' lengths;
+  there is one length per node: `len(node.ids)`.
+- Locks count paths: a locked node's ancestors are locked at least as often. A locked node is never
+  evicted, and only live nodes without live children are (leaves first).
+- `match` reads only. `lock` splits an edge where a match ends inside it; both halves keep locks,
+  clock and hits (E).
+- A flush starts a new generation. Nodes that requests still hold stay alive, unreachable, until
+  their last `unlock`, which frees their slots (F).
+- Keys are `(namespace, ids)`. Reuse compares ids, never a hash (L, M).
+
+Time is a counter, so that a run replays exactly. Only numpy here, never torch. Not thread-safe.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import math
+from collections import deque
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from agentkv.engine.types import IntArray
+
+Namespace = tuple[Hashable, ...]
+EvictionKey = Callable[["Node"], float]
+
+_EMPTY = np.empty(0, dtype=np.int32)
+
+
+class TreeError(AssertionError):
+    """An invariant of the tree was violated; the message shows the terms."""
+
+
+class Node:
+    """One edge of the tree, and where it leads."""
+
+    __slots__ = (
+        "children",
+        "generation",
+        "heap_key",
+        "hits",
+        "ids",
+        "last_use",
+        "live_children",
+        "locks",
+        "parent",
+        "slots",
+    )
+
+    def __init__(
+        self, ids: IntArray, slots: IntArray | None, parent: Node | None, generation: int
+    ) -> None:
+        self.ids = ids
+        self.slots = slots
+        self.parent = parent
+        self.children: dict[int | bytes, Node] = {}
+        self.live_children = 0
+        self.locks = 0
+        self.hits = 0
+        self.last_use = 0
+        self.heap_key = -1.0
+        self.generation = generation
+
+    def path(self) -> list[Node]:
+        """The nodes from the root's child down to this one."""
+        out: list[Node] = []
+        node: Node | None = self
+        while node is not None and node.parent is not None:
+            out.append(node)
+            node = node.parent
+        out.reverse()
+        return out
+
+
+class Root(Node):
+    """The start of one namespace: an edge of no tokens, never evicted."""
+
+    __slots__ = ("namespace",)
+
+    def __init__(self, namespace: Namespace, generation: int) -> None:
+        super().__init__(_EMPTY, None, None, generation)
+        self.namespace = namespace
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """The longest live prefix: it ends `offset` tokens into `node`'s edge.
+
+    `length`: live tokens, a multiple of the page size. `known`: tokens of the prefix that are in
+    the tree when tombstones count too; `known > length` means that the rest was evicted.
+    A match is a hint until it is locked.
+    """
+
+    node: Node
+    offset: int
+    length: int
+    known: int
+    generation: int
+
+
+def lru(node: Node) -> float:
+    """Least recently used first."""
+    return float(node.last_use)
+
+
+def hot_lru(node: Node) -> float:
+    """LRU with a bounded bonus for prefixes that many calls shared.
+
+    A node that `h` requests used counts as `32 * log2(1 + h)` ticks younger (a request is about two
+    ticks; at most 256 ticks). So a burst of one-time prompts cannot flush a prefix that hundreds of
+    calls used, and a prefix that nobody uses any more still goes after about 128 requests.
+    """
+    return node.last_use + min(32.0 * math.log2(1 + max(0, node.hits - 1)), 256.0)
+
+
+class RadixTree:
+    """A forest of radix trees over token ids, one root a namespace.
+
+    `page_size`: tokens a page (1, 16, 32, 64); matches, splits and inserts are cut to whole pages.
+    `tombstone_tokens`: how many evicted tokens are remembered, oldest forgotten first.
+    """
+
+    def __init__(
+        self,
+        page_size: int = 1,
+        *,
+        eviction: EvictionKey = hot_lru,
+        tombstone_tokens: int = 1 << 20,
+    ) -> None:
+        self.page_size = page_size
+        self.generation = 0
+        self.version = 0
+        """Changes whenever the set of live prefixes does."""
+        self.evictable_tokens = 0
+        self.locked_tokens = 0
+        self.evicted_tokens_total = 0
+        self._eviction = eviction
+        self._tombstone_limit = tombstone_tokens
+        self._tombstone_tokens = 0
+        self._tombstones: deque[Node] = deque()
+        self._roots: dict[Namespace, Root] = {}
+        self._leaves: list[tuple[float, int, Node]] = []
+        self._leaf_count = 0
+        self._clock = 0
+        self._serials = itertools.count()
+
+    # -- reading
+
+    def match(self, namespace: Namespace, ids: IntArray, limit: int | None = None) -> Match:
+        """The longest live prefix of `ids[:limit]`. Changes nothing."""
+        end = len(ids) if limit is None else min(limit, len(ids))
+        end -= end % self.page_size
+        root = self._roots.get(namespace)
+        if root is None:
+            return Match(_NO_ROOT, 0, 0, 0, self.generation)
+        offset, length, position, live = 0, 0, 0, True
+        node: Node = root
+        walk: Node = root
+        while position < end:
+            child = walk.children.get(self._key(ids, position))
+            if child is None:
+                break
+            same = self._common(child.ids, ids, position, end)
+            live = live and child.slots is not None
+            position += same
+            if live:
+                node, offset, length = child, same, position
+            if same < len(child.ids):
+                break
+            walk = child
+        return Match(node, offset, length, position, self.generation)
+
+    def slots(self, node: Node) -> IntArray:
+        """Slots of the whole prefix that ends with `node`: int32 `[prefix length]`."""
+        parts = [n.slots for n in node.path() if n.slots is not None]
+        if not parts:
+            return _EMPTY
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def nodes(self) -> Iterator[Node]:
+        """Every reachable node below the roots, tombstones included, parents first. For checks."""
+        stack = [child for root in self._roots.values() for child in root.children.values()]
+        while stack:
+            node = stack.pop()
+            yield node
+            stack.extend(node.children.values())
+
+    @property
+    def namespaces(self) -> tuple[Namespace, ...]:
+        return tuple(self._roots)
+
+    @property
+    def tombstone_tokens(self) -> int:
+        return self._tombstone_tokens
+
+    # -- locking
+
+    def lock(self, namespace: Namespace, match: Match) -> Node:
+        """Pin the matched prefix and return the node that ends it: the handle for `unlock`.
+
+        Splits the edge if the match ends inside it. Must follow its `match` with nothing between
+        that could evict. Counts as one use of every node on the path.
+        """
+        if match.generation != self.generation:
+            raise TreeError("the match is older than the last flush; match again")
+        node: Node
+        if match.node is _NO_ROOT:
+            node = self._root(namespace)
+        elif match.offset and match.offset < len(match.node.ids):
+            node = self._split(match.node, match.offset)
+        else:
+            node = match.node
+        self._clock += 1
+        walk: Node | None = node
+        while walk is not None:
+            if walk.locks == 0 and walk.parent is not None:
+                self.evictable_tokens -= len(walk.ids)
+                self.locked_tokens += len(walk.ids)
+            walk.locks += 1
+            walk.hits += 1
+            walk.last_use = self._clock
+            walk = walk.parent
+        return node
+
+    def unlock(self, node: Node) -> IntArray:
+        """Release one lock of the path. Returns slots to free: only those of flushed generations."""
+        freed: list[IntArray] = []
+        walk: Node | None = node
+        while walk is not None:
+            if walk.locks <= 0:
+                raise TreeError(
+                    f"unlock of a node with {walk.locks} locks ({len(walk.ids)} tokens)"
+                )
+            walk.locks -= 1
+            if walk.locks == 0 and walk.parent is not None:
+                self.locked_tokens -= len(walk.ids)
+                if walk.generation == self.generation:
+                    self.evictable_tokens += len(walk.ids)
+                    self._offer(walk)
+                elif walk.slots is not None:
+                    freed.append(walk.slots)
+                    walk.slots = None
+            if isinstance(walk, Root):
+                self._drop_if_empty(walk)
+            walk = walk.parent
+        return np.concatenate(freed) if freed else _EMPTY
+
+    def relock(self, namespace: Namespace, old: Node, ids: IntArray) -> Node:
+        """Move a lock from `old` to the node that ends the prefix `ids`, all of it live.
+
+        The new path is locked before the old one is let go, and nobody's use is counted.
+        """
+        found = self.match(namespace, ids)
+        if found.length != len(ids) or (found.offset and found.offset < len(found.node.ids)):
+            raise TreeError(f"relock to {len(ids)} tokens, of which {found.length} end on a node")
+        walk: Node | None = found.node
+        while walk is not None:
+            if walk.locks == 0 and walk.parent is not None:
+                self.evictable_tokens -= len(walk.ids)
+                self.locked_tokens += len(walk.ids)
+            walk.locks += 1
+            walk = walk.parent
+        self.unlock(old)
+        return found.node
+
+    # -- writing
+
+    def insert(self, namespace: Namespace, ids: IntArray, slots: IntArray) -> int:
+        """Publish a prefix whose K/V has been computed. Returns how much of it was live already.
+
+        `ids` and `slots`: int32 of equal length, a multiple of the page size. The tree takes over
+        `slots[existed:]`; the caller keeps, and must free, its duplicates in `slots[:existed]`.
+        """
+        if len(ids) != len(slots) or len(ids) % self.page_size:
+            raise TreeError(
+                f"insert of {len(ids)} ids with {len(slots)} slots, page {self.page_size}"
+            )
+        self._clock += 1
+        parent: Node = self._root(namespace)
+        position = existed = 0
+        while position < len(ids):
+            key = self._key(ids, position)
+            child = parent.children.get(key)
+            if child is None:
+                same = len(ids) - position
+                child = self._node(ids[position:].copy(), None, parent)
+                parent.children[key] = child
+                self._go_live(child, slots[position:].copy())
+            else:
+                same = self._common(child.ids, ids, position, len(ids))
+                if same < len(child.ids):
+                    child = self._split(child, same)
+                if child.slots is not None:
+                    existed += same
+                else:
+                    self._tombstone_tokens -= same
+                    self._go_live(child, slots[position : position + same].copy())
+            child.last_use = self._clock
+            position += same
+            parent = child
+        if parent.parent is not None:
+            self._offer(parent)
+        return existed
+
+    def evict(self, tokens: int) -> IntArray:
+        """Evict at least `tokens` tokens, leaves first, or all there are. Returns their slots.
+
+        The last leaf is cut at a page border instead of going whole, so that no more is lost than
+        was asked for.
+        """
+        freed: list[IntArray] = []
+        missing = tokens
+        while missing > 0 and self._leaves:
+            key, _, node = heapq.heappop(self._leaves)
+            if key != node.heap_key or not self._is_leaf(node):
+                continue
+            node.heap_key = -1.0
+            keep = len(node.ids) - missing
+            keep -= keep % self.page_size
+            if keep > 0:
+                freed.append(self._trim(node, keep))
+            else:
+                freed.append(self._bury(node))
+            missing -= len(freed[-1])
+        if not freed:
+            return _EMPTY
+        self.version += 1
+        out = freed[0] if len(freed) == 1 else np.concatenate(freed)
+        self.evicted_tokens_total += len(out)
+        self._forget_tombstones()
+        return out
+
+    def flush(self) -> IntArray:
+        """Forget every prefix, tombstones too. Returns the slots that nobody holds.
+
+        Slots of locked nodes come back from their last `unlock`.
+        """
+        freed: list[IntArray] = []
+        for node in self.nodes():
+            if node.slots is not None and node.locks == 0:
+                freed.append(node.slots)
+                node.slots = None
+        self.generation += 1
+        self.version += 1
+        self.evictable_tokens = 0
+        self._roots = {}
+        self._leaves = []
+        self._tombstones.clear()
+        self._tombstone_tokens = 0
+        return np.concatenate(freed) if freed else _EMPTY
+
+    # -- checking
+
+    def check(self) -> None:
+        """Walk everything and verify the invariants above. Raises `TreeError` with the terms."""
+        evictable = locked = dead = 0
+        for node in self.nodes():
+            parent = node.parent
+            if parent is None or parent.children.get(self._key(node.ids, 0)) is not node:
+                raise TreeError("a node is not its parent's child")
+            held_below = sum(child.locks for child in node.children.values())
+            if held_below > node.locks:
+                raise TreeError(f"{held_below} locks below a node that has {node.locks}")
+            if len(node.ids) == 0 or len(node.ids) % self.page_size:
+                raise TreeError(f"an edge of {len(node.ids)} tokens, page {self.page_size}")
+            if node.live_children != sum(c.slots is not None for c in node.children.values()):
+                raise TreeError(f"{node.live_children} live children counted wrongly")
+            if node.slots is None:
+                dead += len(node.ids)
+                if node.live_children or node.locks:
+                    raise TreeError("a tombstone is locked or has live children")
+                continue
+            if len(node.slots) != len(node.ids):
+                raise TreeError(f"{len(node.ids)} ids, {len(node.slots)} slots")
+            if parent.parent is not None and parent.slots is None:
+                raise TreeError("a live node below a tombstone")
+            if node.locks:
+                locked += len(node.ids)
+            else:
+                evictable += len(node.ids)
+                if self._is_leaf(node) and node.heap_key < 0:
+                    raise TreeError("an evictable leaf is not in the heap")
+        if evictable != self.evictable_tokens or dead != self._tombstone_tokens:
+            raise TreeError(
+                f"evictable {evictable} != {self.evictable_tokens} counted, "
+                f"tombstones {dead} != {self._tombstone_tokens} counted"
+            )
+        # Nodes of flushed generations are locked too, and cannot be reached from here.
+        if locked > self.locked_tokens or (self.generation == 0 and locked != self.locked_tokens):
+            raise TreeError(f"locked {locked} reachable, {self.locked_tokens} counted")
+
+    # -- inside
+
+    def _key(self, ids: IntArray, position: int) -> int | bytes:
+        if self.page_size == 1:
+            return int(ids[position])
+        return ids[position : position + self.page_size].tobytes()
+
+    def _common(self, edge: IntArray, ids: IntArray, position: int, end: int) -> int:
+        """How many leading tokens of `edge` equal `ids[position:end]`, in whole pages."""
+        count = min(len(edge), end - position)
+        differs = edge[:count] != ids[position : position + count]
+        first = int(differs.argmax())
+        if not differs[first]:
+            first = count
+        return first - first % self.page_size
+
+    def _root(self, namespace: Namespace) -> Root:
+        root = self._roots.get(namespace)
+        if root is None:
+            root = self._roots[namespace] = Root(namespace, self.generation)
+        return root
+
+    def _node(self, ids: IntArray, slots: IntArray | None, parent: Node | None) -> Node:
+        return Node(ids, slots, parent, self.generation)
+
+    def _split(self, node: Node, at: int) -> Node:
+        """Cut `node`'s edge after `at` tokens. Returns the new upper half; `node` is the lower."""
+        parent = node.parent
+        assert parent is not None
+        upper = self._node(
+            node.ids[:at].copy(), None if node.slots is None else node.slots[:at].copy(), parent
+        )
+        upper.locks, upper.hits, upper.last_use = node.locks, node.hits, node.last_use
+        parent.children[self._key(node.ids, 0)] = upper
+        node.ids = node.ids[at:].copy()
+        node.parent = upper
+        upper.children[self._key(node.ids, 0)] = node
+        if node.slots is not None:
+            node.slots = node.slots[at:].copy()
+            upper.live_children = 1
+        else:
+            self._tombstones.append(upper)
+        return upper
+
+    def _go_live(self, node: Node, slots: IntArray) -> None:
+        """Give a new node, or a tombstone, its slots."""
+        assert node.parent is not None
+        node.slots = slots
+        node.parent.live_children += 1
+        self.evictable_tokens += len(slots)
+        self.version += 1
+
+    def _is_leaf(self, node: Node) -> bool:
+        return (
+            node.slots is not None
+            and node.locks == 0
+            and node.live_children == 0
+            and node.parent is not None
+            and node.generation == self.generation
+        )
+
+    def _offer(self, node: Node) -> None:
+        """Put an evictable leaf into the heap, with the key it has now."""
+        if not self._is_leaf(node):
+            return
+        node.heap_key = self._eviction(node)
+        heapq.heappush(self._leaves, (node.heap_key, next(self._serials), node))
+        if len(self._leaves) > 1024 and len(self._leaves) > 8 * max(1, self._leaf_count):
+            self._compact_heap()
+
+    def _compact_heap(self) -> None:
+        current = {
+            id(n): (k, s, n) for k, s, n in self._leaves if k == n.heap_key and self._is_leaf(n)
+        }
+        self._leaves = list(current.values())
+        heapq.heapify(self._leaves)
+        self._leaf_count = len(self._leaves)
+
+    def _bury(self, node: Node) -> IntArray:
+        """Turn an evictable leaf into a tombstone; its parent may become a leaf."""
+        slots, parent = node.slots, node.parent
+        assert slots is not None and parent is not None
+        node.slots = None
+        node.heap_key = -1.0
+        self.evictable_tokens -= len(slots)
+        self._tombstone_tokens += len(slots)
+        self._tombstones.append(node)
+        parent.live_children -= 1
+        self._offer(parent)
+        return slots
+
+    def _trim(self, node: Node, keep: int) -> IntArray:
+        """Evict the tail of a leaf; the head stays a leaf."""
+        only = next(iter(node.children.values())) if len(node.children) == 1 else None
+        self._split(node, keep)
+        slots = self._bury(node)
+        if only is not None and not only.children and only.slots is None:
+            # Trimmed before: keep one tombstone for the whole tail, not one a trim.
+            node.ids = np.concatenate([node.ids, only.ids])
+            node.children = {}
+            only.parent = None
+        return slots
+
+    def _forget_tombstones(self) -> None:
+        """Drop the oldest tombstones over the limit. A child is always evicted before its parent."""
+        while self._tombstone_tokens > self._tombstone_limit and self._tombstones:
+            node = self._tombstones.popleft()
+            if node.slots is not None or node.parent is None or node.generation != self.generation:
+                continue
+            parent = node.parent
+            del parent.children[self._key(node.ids, 0)]
+            stack = [node]
+            while stack:
+                dead = stack.pop()
+                self._tombstone_tokens -= len(dead.ids)
+                dead.parent = None
+                stack.extend(dead.children.values())
+            if isinstance(parent, Root):
+                self._drop_if_empty(parent)
+        if len(self._tombstones) > 1024 + 2 * self._tombstone_tokens:
+            # Revived and merged ones are still queued; keep the queue as short as what it stands for.
+            self._tombstones = deque(n for n in self._tombstones if n.slots is None and n.parent)
+
+    def _drop_if_empty(self, root: Root) -> None:
+        if not root.children and root.locks == 0 and self._roots.get(root.namespace) is root:
+            del self._roots[root.namespace]
+
+
+_NO_ROOT = Root((), 0)

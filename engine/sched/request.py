@@ -1,0 +1,151 @@
+"""One request as the scheduler sees it: ids, slots, and who owns which of them.
+
+    position   0 ........ tree_owned ........ committed ........ allocated
+    K/V        in the tree  computed, private   allocated, empty
+    freed by   the tree     KVCache.release     KVCache.release
+
+The marks only grow while a request runs (`tree_owned <= committed <= allocated`), and one function,
+`KVCache.release`, gives everything from `tree_owned` on back, at finish, abort and retraction alike.
+`length` counts the tokens known so far: prompt and sampled ones. The last sampled token has no K/V
+yet, so `committed <= length - 1` once decoding.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+import numpy as np
+
+from agentkv.engine.kv.tree import Namespace, Node
+from agentkv.engine.types import FinishReason, IntArray
+
+
+class Status(Enum):
+    WAITING = "waiting"
+    RUNNING = "running"
+    FINISHED = "finished"
+
+
+class Request:
+    """State of one sequence. Plain data: `Scheduler` and `KVCache` are its only writers.
+
+    `max_new`: how many tokens may be sampled; 0 prefills only. `stop_ids` end the request once
+    `min_new` tokens are there. `score_from`: first prompt position whose log-probability is wanted,
+    or None; it bounds the match, since a cached token has no logits.
+    """
+
+    __slots__ = (
+        "aborted",
+        "allocated",
+        "cached_tokens",
+        "committed",
+        "computed",
+        "finish_reason",
+        "generation",
+        "handle",
+        "id",
+        "ids",
+        "known_tokens",
+        "length",
+        "max_new",
+        "min_new",
+        "namespace",
+        "passes",
+        "prompt_len",
+        "published",
+        "retractions",
+        "score_next",
+        "slots",
+        "status",
+        "stop_ids",
+        "stop_reason",
+        "tree_owned",
+    )
+
+    def __init__(
+        self,
+        request_id: str,
+        prompt: IntArray,
+        *,
+        max_new: int,
+        namespace: Namespace = (),
+        min_new: int = 0,
+        stop_ids: frozenset[int] = frozenset(),
+        score_from: int | None = None,
+    ) -> None:
+        if len(prompt) == 0:
+            raise ValueError("a request needs at least one prompt token")
+        self.id = request_id
+        self.namespace = namespace
+        self.prompt_len = len(prompt)
+        self.max_new = max_new
+        self.min_new = min_new
+        self.stop_ids = stop_ids
+        self.score_next = None if score_from is None else max(1, score_from)
+        self.ids = np.empty(len(prompt) + min(max_new, 256), dtype=np.int32)
+        self.ids[: len(prompt)] = prompt
+        self.length = len(prompt)
+        self.slots = np.empty(len(self.ids), dtype=np.int32)
+        self.tree_owned = 0
+        self.committed = 0
+        self.allocated = 0
+        self.published = True
+        """False once another request published the same tokens first: ours stay private (B)."""
+        self.handle: Node | None = None
+        self.generation = -1
+        self.status = Status.WAITING
+        self.aborted = False
+        self.finish_reason: FinishReason | None = None
+        self.stop_reason: int | None = None
+        self.cached_tokens: int | None = None
+        """Fixed at the first admission, never changed by retraction (P)."""
+        self.known_tokens = 0
+        self.computed = 0
+        """Tokens whose K/V was published when the request last gave its pages back."""
+        self.passes = 0
+        self.retractions = 0
+
+    @property
+    def tokens(self) -> IntArray:
+        """Prompt and sampled tokens so far: int32 `[length]`."""
+        return self.ids[: self.length]
+
+    @property
+    def sampled(self) -> int:
+        return self.length - self.prompt_len
+
+    @property
+    def output(self) -> IntArray:
+        return self.ids[self.prompt_len : self.length]
+
+    @property
+    def pending(self) -> int:
+        """Tokens whose K/V is still to be computed."""
+        return self.length - self.committed
+
+    @property
+    def prefilling(self) -> bool:
+        """True until the step that computes the last known token has run."""
+        return self.pending > 1 or self.sampled == 0
+
+    @property
+    def match_limit(self) -> int:
+        """At most `n - 1` tokens may come from the cache, so that one position yields logits (H)."""
+        limit = self.length - 1
+        if self.score_next is not None and self.score_next < self.prompt_len:
+            limit = min(limit, self.score_next - 1)
+        return limit
+
+    def append(self, token: int) -> None:
+        if self.length == len(self.ids):
+            self.ids = np.concatenate([self.ids, np.empty(256, dtype=np.int32)])
+        self.ids[self.length] = token
+        self.length += 1
+
+    def set_slots(self, start: int, slots: IntArray) -> None:
+        end = start + len(slots)
+        if end > len(self.slots):
+            grown = np.empty(max(end + 256, 2 * len(self.slots)), dtype=np.int32)
+            grown[: len(self.slots)] = self.slots
+            self.slots = grown
+        self.slots[start:end] = slots

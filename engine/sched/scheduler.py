@@ -1,0 +1,322 @@
+"""Scheduler: continuous batching over a KVCache. `schedule -> (run) -> commit`, one step at a time.
+
+Each step mixes one token of every decoding request with chunks of prompts, under a token budget.
+What must always hold:
+
+- Admission matches, locks, and only then counts what is left (D, O); it leaves room for the tokens
+  that running requests are expected to add.
+- A request that shares a long uncached prefix with one that is being prefilled waits for it (S):
+  the first computes it, the others match its pages as they are published.
+- When a step cannot get its pages, the cheapest running request is retracted: its work goes to the
+  tree, it returns to the head of the queue with its output kept (P).
+- `abort` works in four states (G): queued, mid-chunk, decoding, and in flight (between `schedule`
+  and `commit`); the last is only marked, and released by `commit`.
+
+The scheduler sees token ids, never text or tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from agentkv.engine.errors import PoolTooSmall
+from agentkv.engine.kv.cache import GROW_TOKENS, KVCache
+from agentkv.engine.sched.batch import ForwardBatch
+from agentkv.engine.sched.queue import POLICIES
+from agentkv.engine.sched.request import Request, Status
+from agentkv.engine.types import FinishReason
+
+FOLLOW_TOKENS = 32
+"""A request waits for another one's prefill if that saves it at least so many tokens."""
+
+RESERVE_CAP = 4096
+RATIO_START, RATIO_FLOOR, RATIO_STEPS = 0.7, 0.1, 600
+"""Share of their remaining tokens that is reserved for running requests: falls from the first to
+the second over so many decode steps, and is raised by a retraction (formula of SGLang)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Tokens `[start, start + count)` of one request; logits are wanted from `first_row` on.
+
+    `samples`: the last row yields the next token.
+    """
+
+    request: Request
+    start: int
+    count: int
+    first_row: int
+    samples: bool
+
+    @property
+    def rows(self) -> int:
+        return self.start + self.count - self.first_row
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step: what to run, and who was admitted for the first time in it."""
+
+    works: list[Work]
+    batch: ForwardBatch
+    admitted: list[Request] = field(default_factory=list)
+
+
+class Scheduler:
+    """Decides what each step computes. Not thread-safe: one worker owns it."""
+
+    def __init__(
+        self,
+        cache: KVCache,
+        *,
+        max_batch_tokens: int = 512,
+        max_running: int = 16,
+        policy: str = "lpm",
+    ) -> None:
+        self.cache = cache
+        self.max_batch_tokens = max_batch_tokens
+        self.max_running = max_running
+        self._order = POLICIES[policy]
+        self.waiting: list[Request] = []
+        self.running: list[Request] = []
+        self.retractions = 0
+        self._in_flight: set[str] = set()
+        self._ratio = RATIO_START
+
+    # -- from outside
+
+    def submit(self, request: Request) -> None:
+        """Queue a request. Raises `PoolTooSmall` at once when it could never fit."""
+        needed = self.cache.pages_for(request.prompt_len + max(0, request.max_new - 1))
+        if needed > self.cache.total_pages:
+            raise PoolTooSmall(
+                needed=needed, total=self.cache.total_pages, page_size=self.cache.page_size
+            )
+        self.waiting.append(request)
+
+    def abort(self, request: Request) -> bool:
+        """Stop a request in whatever state it is. False if it had finished already."""
+        if request.status is Status.FINISHED:
+            return False
+        request.aborted = True
+        if request.id in self._in_flight:
+            return True
+        self.finish(request, "abort")
+        return True
+
+    def finish(
+        self, request: Request, reason: FinishReason, stop_reason: int | None = None
+    ) -> None:
+        """End a request now: publish what it computed, release what it holds."""
+        if request.status is Status.FINISHED:
+            return
+        if request.status is Status.WAITING:
+            self.waiting.remove(request)
+        else:
+            self.running.remove(request)
+        self.cache.release(request)
+        request.status = Status.FINISHED
+        request.finish_reason = reason
+        request.stop_reason = stop_reason
+
+    @property
+    def idle(self) -> bool:
+        return not self.waiting and not self.running
+
+    def check(self, *, deep: bool = False) -> None:
+        """Verify page conservation over everything that runs. Raises with all terms."""
+        self.cache.check(self.running, deep=deep)
+
+    # -- one step
+
+    def schedule(self) -> Step | None:
+        """The next step, or None when nothing can run now (nothing waits, or all wait for pages)."""
+        self._make_room()
+        admitted: list[Request] = []
+        works = [self._work(r, 1) for r in self.running if not r.prefilling]
+        budget = self.max_batch_tokens - len(works)
+        for request in self.running:
+            if budget <= 0:
+                break
+            if request.prefilling:
+                works.append(self._work(request, min(budget, request.pending)))
+                budget -= works[-1].count
+        if self.waiting:
+            self._admit(works, admitted, budget)
+        if not works:
+            return None
+        self._in_flight = {w.request.id for w in works}
+        return Step(works, self._batch(works), admitted)
+
+    def commit(self, step: Step, tokens: Sequence[int | None]) -> list[Request]:
+        """Book a step that has run. `tokens[i]` was sampled for `step.works[i]` (None if it did not
+        sample). Returns the requests that ended in this step, aborted ones included."""
+        self._in_flight = set()
+        ended: list[Request] = []
+        for work, token in zip(step.works, tokens, strict=True):
+            request = work.request
+            prefilled = request.prefilling
+            request.committed = work.start + work.count
+            if prefilled:
+                self.cache.publish(request)
+            if request.aborted:
+                self.finish(request, "abort")
+            elif work.samples and token is not None:
+                self._take(request, token)
+            elif request.max_new == 0 and request.pending == 0:
+                self.finish(request, "length")
+            if request.status is Status.FINISHED:
+                ended.append(request)
+        self._ratio = max(RATIO_FLOOR, self._ratio - (RATIO_START - RATIO_FLOOR) / RATIO_STEPS)
+        if self.idle:
+            self._ratio = RATIO_START
+        return ended
+
+    def drop(self, step: Step) -> None:
+        """Take back a step that failed: nothing of it is published, its requests are aborted."""
+        self._in_flight = set()
+        for work in step.works:
+            self.finish(work.request, "abort")
+
+    # -- inside
+
+    def _take(self, request: Request, token: int) -> None:
+        request.append(token)
+        if token in request.stop_ids and request.sampled > request.min_new:
+            self.finish(request, "stop", token)
+        elif request.sampled >= request.max_new:
+            self.finish(request, "length")
+
+    def _make_room(self) -> None:
+        """Pages for one more token of every decoding request; retract until they are there."""
+        for request in list(self.running):
+            if request.status is not Status.RUNNING or request.prefilling:
+                continue
+            if request.committed < request.allocated:
+                continue
+            # Where memory is plenty, take a few slots at once, so that the tail stays one run.
+            last = request.prompt_len + max(0, request.max_new - 1)
+            ahead = min(request.committed + GROW_TOKENS, last)
+            if self.cache.pages.free_pages > self.cache.total_pages // 4:
+                self.cache.grow(request, ahead)
+            while not self.cache.grow(request, request.committed + 1):
+                victim = self._victim()
+                self._retract(victim)
+                if victim is request:
+                    break
+
+    def _victim(self) -> Request:
+        """Who loses least by starting over: the fewest outputs, then the longest prompt."""
+        return min(self.running, key=lambda r: (r.sampled, -r.prompt_len))
+
+    def _retract(self, request: Request) -> None:
+        self.running.remove(request)
+        self.cache.release(request)
+        request.status = Status.WAITING
+        request.retractions += 1
+        self.retractions += 1
+        self.waiting.insert(0, request)
+        left = sum(r.max_new for r in self.running) + 1
+        done = sum(r.sampled for r in self.running) + 20 * len(self.running)
+        self._ratio = min(1.0, max(self._ratio, done / left))
+
+    def _admit(self, works: list[Work], admitted: list[Request], budget: int) -> None:
+        if budget <= 0 or len(self.running) >= self.max_running:
+            return
+        order = self._order(self.waiting, self.cache)
+        leaders = [r for r in self.running if r.prefilling]
+        for request in order:
+            if budget <= 0 or len(self.running) >= self.max_running:
+                break
+            if self._follows(request, leaders):
+                continue
+            if not self._try_open(request):
+                break
+            self.waiting.remove(request)
+            request.status = Status.RUNNING
+            self.running.append(request)
+            leaders.append(request)
+            if request.retractions == 0:
+                admitted.append(request)
+            works.append(self._work(request, min(budget, request.pending)))
+            budget -= works[-1].count
+        for request in self.waiting:
+            request.passes += 1
+
+    def _follows(self, request: Request, leaders: list[Request]) -> bool:
+        """Is someone computing a prefix that this request could use, and not done with it yet?"""
+        if not leaders or not self.cache.enabled:
+            return False
+        have = self.cache.peek(request)
+        for leader in leaders:
+            if leader.namespace != request.namespace or not leader.published:
+                continue
+            limit = min(request.match_limit, leader.length)
+            ids, theirs = request.ids[:limit], leader.ids[:limit]
+            differs = ids != theirs
+            first = int(differs.argmax()) if limit else 0
+            shared = first if limit and differs[first] else limit
+            shared -= shared % self.cache.page_size
+            done = leader.tree_owned
+            worth = shared - have >= min(FOLLOW_TOKENS, request.match_limit)
+            if worth and done < shared and shared > have:
+                return True
+        return False
+
+    def _try_open(self, request: Request) -> bool:
+        """Lock the request's prefix and give it pages for the rest of its prompt, or neither."""
+        if not self._fits(request, self.cache.peek(request)):
+            return False
+        self.cache.open(request)
+        # Locking took pages out of the evictable ones: count again (D).
+        if self._fits(request, request.allocated) and self.cache.grow(request, request.length):
+            return True
+        self.cache.release(request)
+        if request.retractions == 0:
+            request.cached_tokens = None
+        return False
+
+    def _fits(self, request: Request, cached: int) -> bool:
+        need = self.cache.pages_for(request.length) - cached // self.cache.page_size
+        if self.running:
+            need += self._expected(request) + sum(self._expected(r) for r in self.running)
+        return need <= self.cache.available_pages
+
+    def _expected(self, request: Request) -> int:
+        left = min(request.max_new - request.sampled, RESERVE_CAP)
+        return self.cache.pages_for(int(left * self._ratio))
+
+    def _work(self, request: Request, count: int) -> Work:
+        start, end = request.committed, request.committed + count
+        samples = end == request.length and request.max_new > 0
+        first = end - 1 if samples else end
+        target = request.score_next
+        if target is not None and target < request.prompt_len and start <= target - 1 < end:
+            first = target - 1
+        return Work(request, start, count, first, samples)
+
+    def _batch(self, works: list[Work]) -> ForwardBatch:
+        counts = np.array([w.count for w in works], dtype=np.int32)
+        ends = np.array([w.start + w.count for w in works], dtype=np.int32)
+        qo_indptr = np.zeros(len(works) + 1, dtype=np.int32)
+        kv_indptr = np.zeros(len(works) + 1, dtype=np.int32)
+        np.cumsum(counts, out=qo_indptr[1:])
+        np.cumsum(ends, out=kv_indptr[1:])
+        spans = [(w.request, w.start, w.start + w.count) for w in works]
+        rows = [
+            np.arange(qo_indptr[i] + w.first_row - w.start, qo_indptr[i + 1], dtype=np.int32)
+            for i, w in enumerate(works)
+            if w.rows
+        ]
+        return ForwardBatch(
+            input_ids=np.concatenate([r.ids[a:b] for r, a, b in spans]),
+            positions=np.concatenate([np.arange(a, b, dtype=np.int32) for _, a, b in spans]),
+            out_slots=np.concatenate([r.slots[a:b] for r, a, b in spans]),
+            qo_indptr=qo_indptr,
+            kv_indptr=kv_indptr,
+            kv_indices=np.concatenate([r.slots[:b] for r, _, b in spans]),
+            logit_rows=np.concatenate(rows) if rows else np.empty(0, dtype=np.int32),
+        )

@@ -1,0 +1,303 @@
+"""Why a call did not reuse more: compares a prompt with what its session sent before.
+
+The engine knows at which token a prompt left the tree; this room knows which part of which earlier
+prompt stood there. It says what is known and `unknown` otherwise; it never guesses. What it does
+not know: text semantics, the user's intent, or other namespaces (looking there would tell one
+tenant what another one sent).
+
+Bounded: the last `PER_SESSION` prompts of the last `SESSIONS` sessions, least recent forgotten.
+No torch here.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass
+
+from agentkv.engine.types import IntArray, Miss, Reason, RenderedPrompt, Span
+
+SESSIONS = 512
+PER_SESSION = 4
+RECENT = 64
+SNIPPET_TOKENS = 12
+
+Decode = Callable[[IntArray], str]
+
+
+def common_prefix(a: IntArray, b: IntArray) -> int:
+    """Length of the longest common prefix of two int32 arrays."""
+    n = min(len(a), len(b))
+    if n == 0:
+        return 0
+    differs = a[:n] != b[:n]
+    first = int(differs.argmax())
+    return first if differs[first] else n
+
+
+@dataclass(slots=True)
+class Record:
+    """One earlier call: its prompt, and the prompt with its output once that is known.
+
+    `computed`: how many of these tokens had their K/V published when the call ended.
+    """
+
+    namespace: Hashable
+    prompt: IntArray
+    spans: tuple[Span, ...]
+    full: IntArray
+    computed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`reusable`: tokens in common with this session's earlier calls. `miss`: None if all that can
+    be reused was."""
+
+    reusable: int
+    miss: Miss | None
+
+
+class Explainer:
+    """Remembers recent prompts by session. Thread-safe; every method is cheap (a few compares).
+
+    `decode` turns token ids into text, special tokens included, for the snippets of a miss.
+    """
+
+    def __init__(self, decode: Decode | None = None) -> None:
+        self._decode = decode
+        self._sessions: OrderedDict[tuple[Hashable, str], deque[Record]] = OrderedDict()
+        self._elsewhere: OrderedDict[str, Hashable] = OrderedDict()
+        self._recent: deque[Record] = deque(maxlen=RECENT)
+        self._lock = threading.Lock()
+
+    def explain(
+        self,
+        prompt: RenderedPrompt,
+        *,
+        namespace: Hashable,
+        session: str | None,
+        matched: int,
+        known: int,
+        page_size: int,
+        limit: int | None = None,
+    ) -> tuple[Verdict, Record]:
+        """Judge one admission, and remember its prompt (complete the record with `finished`).
+
+        `matched`: tokens that came from the cache. `known`: tokens of the prompt that the tree has
+        or had (tombstones included). `limit`: most tokens that were allowed to match, when less
+        than `n - 1`.
+        """
+        with self._lock:
+            previous = self._previous(prompt, namespace, session)
+            moved = (
+                session is not None
+                and previous is None
+                and self._elsewhere.get(session, namespace) != namespace
+            )
+            record = self._remember(prompt, namespace, session)
+        shared = 0
+        if previous is not None:
+            shared = min(common_prefix(prompt.token_ids, previous.full), previous.computed)
+        # What this session computed is known to have existed, even after a flush or long ago.
+        known = max(known, shared)
+        reusable = min(max(shared, matched), len(prompt.token_ids) - 1)
+        most = len(prompt.token_ids) - 1 if limit is None else min(limit, len(prompt.token_ids) - 1)
+        miss: Miss | None
+        if matched >= most - most % page_size and most == len(prompt.token_ids) - 1:
+            tail = most - matched
+            reason: Reason = "sub_page_tail"
+            miss = self._miss(prompt, matched, reason, None, None) if tail else None
+        elif most < len(prompt.token_ids) - 1 and matched >= most - most % page_size:
+            miss = self._miss(
+                prompt, matched, "unknown", None, None, "prompt log-probabilities need these tokens"
+            )
+        elif min(known, most) - min(known, most) % page_size > matched:
+            miss = self._miss(prompt, matched, "evicted", None, None)
+        elif moved:
+            miss = self._miss(prompt, matched, "other_namespace", None, None)
+        elif previous is None:
+            miss = self._miss(prompt, matched, "first_call", None, None)
+        else:
+            miss = self._compare(prompt, previous, matched)
+        return Verdict(reusable, miss), record
+
+    def finished(self, record: Record, tokens: IntArray, computed: int) -> None:
+        """Complete a record: prompt and output of its call, and how much of it has K/V."""
+        record.full = tokens
+        record.computed = computed
+
+    def forget(self) -> None:
+        with self._lock:
+            self._sessions.clear()
+            self._recent.clear()
+            self._elsewhere.clear()
+
+    # -- which earlier call to compare with
+
+    def _previous(
+        self, prompt: RenderedPrompt, namespace: Hashable, session: str | None
+    ) -> Record | None:
+        candidates: Iterable[Record]
+        if session is not None:
+            candidates = self._sessions.get((namespace, session), ())
+        else:
+            candidates = [r for r in self._recent if r.namespace == namespace]
+        best: Record | None = None
+        best_score = (-1, -1)
+        mine = {s.digest for s in prompt.spans if s.digest}
+        for record in candidates:
+            shared = common_prefix(prompt.token_ids, record.full)
+            alike = sum(s.digest in mine for s in record.spans if s.digest)
+            # Later records win ties: the candidates come oldest first.
+            score = (alike, shared) if prompt.spans else (shared, 0)
+            if score >= best_score:
+                best, best_score = record, score
+        if best is not None and session is None and best_score == (0, 0):
+            return None
+        return best
+
+    def _remember(self, prompt: RenderedPrompt, namespace: Hashable, session: str | None) -> Record:
+        record = Record(namespace, prompt.token_ids, prompt.spans, prompt.token_ids)
+        if session is None:
+            self._recent.append(record)
+            return record
+        key = (namespace, session)
+        mine = self._sessions.setdefault(key, deque(maxlen=PER_SESSION))
+        mine.append(record)
+        self._sessions.move_to_end(key)
+        while len(self._sessions) > SESSIONS:
+            self._sessions.popitem(last=False)
+        self._elsewhere[session] = namespace
+        self._elsewhere.move_to_end(session)
+        while len(self._elsewhere) > SESSIONS:
+            self._elsewhere.popitem(last=False)
+        return record
+
+    # -- what differs
+
+    def _compare(self, prompt: RenderedPrompt, old: Record, matched: int) -> Miss:
+        at = common_prefix(prompt.token_ids, old.full)
+        here, there = _span_at(prompt.spans, at), _span_at(old.spans, at)
+        if at >= len(old.prompt):
+            return self._after_prompt(prompt, old, matched, at)
+        if here is None or there is None:
+            # No spans (a raw prompt): all that can be said is where the texts part.
+            reason: Reason = "appended" if at >= len(old.prompt) else "text_changed"
+            return self._miss(prompt, matched, reason, old, at)
+        if _only_tail_left(old.spans, prompt.spans, there):
+            return self._after_prompt(prompt, old, matched, at)
+        if here.kind == "tools" or there.kind == "tools":
+            return self._tools(prompt, old, matched, at, here, there)
+        if here.kind == "documents" or there.kind == "documents":
+            same_set = sorted(here.items) == sorted(there.items) or _same_kind_set(
+                prompt.spans, old.spans, "documents"
+            )
+            reason = (
+                "document_order" if same_set and here.digest != there.digest else "text_changed"
+            )
+            return self._miss(prompt, matched, reason, old, at)
+        if here.kind == "template" or there.kind == "template":
+            return self._miss(prompt, matched, "template", old, at)
+        if here.kind in ("history", "question") and there.kind in ("history", "question"):
+            return self._miss(prompt, matched, self._history(prompt, old, here, there), old, at)
+        return self._miss(prompt, matched, "text_changed", old, at)
+
+    def _after_prompt(self, prompt: RenderedPrompt, old: Record, matched: int, at: int) -> Miss:
+        """Everything that the old call was sent is still there: did its answer come back as it was?"""
+        answered = old.full[len(old.prompt) :]
+        got = at - len(old.prompt)
+        if 0 <= got < len(answered) and self._decode is not None:
+            was = self._decode(answered)
+            now = self._decode(prompt.token_ids[len(old.prompt) :])
+            if was and now.startswith(was):
+                return self._miss(prompt, matched, "retokenized", old, at)
+            if "</think>" in was and now.lstrip().startswith(was.split("</think>")[-1].strip()):
+                return self._miss(prompt, matched, "reasoning_stripped", old, at)
+        return self._miss(prompt, matched, "appended", None, None)
+
+    def _tools(
+        self, prompt: RenderedPrompt, old: Record, matched: int, at: int, here: Span, there: Span
+    ) -> Miss:
+        now, was = _items(prompt.spans, "tools"), _items(old.spans, "tools")
+        if now != was and sorted(now) == sorted(was):
+            first = next(i for i, (a, b) in enumerate(zip(was, now, strict=True)) if a != b)
+            return self._miss(
+                prompt,
+                matched,
+                "tool_order",
+                old,
+                at,
+                f"tool {first + 1} was {was[first]}, is {now[first]}",
+            )
+        added = [n for n in now if n not in was]
+        gone = [n for n in was if n not in now]
+        parts = [f"added {', '.join(added)}"] if added else []
+        parts += [f"removed {', '.join(gone)}"] if gone else []
+        return self._miss(prompt, matched, "tool_changed", old, at, "; ".join(parts) or None)
+
+    def _history(self, prompt: RenderedPrompt, old: Record, here: Span, there: Span) -> Reason:
+        mine = [s.digest for s in prompt.spans if s.kind in ("history", "question")]
+        theirs = [s.digest for s in old.spans if s.kind in ("history", "question")]
+        if not set(mine) & set(theirs):
+            return "first_call"
+        for drop in range(1, len(theirs)):
+            kept = theirs[drop:]
+            if kept and kept == mine[: len(kept)]:
+                return "history_truncated"
+        return "history_edited"
+
+    def _miss(
+        self,
+        prompt: RenderedPrompt,
+        token: int,
+        reason: Reason,
+        old: Record | None,
+        at: int | None,
+        detail: str | None = None,
+    ) -> Miss:
+        span = _span_at(prompt.spans, token if at is None else max(at, token))
+        was = now = None
+        if old is not None and at is not None and self._decode is not None:
+            a, b = max(0, at - SNIPPET_TOKENS // 2), at + SNIPPET_TOKENS
+            was, now = self._decode(old.full[a:b]), self._decode(prompt.token_ids[a:b])
+        return Miss(
+            token=token,
+            reason=reason,
+            segment=span.name if span else None,
+            was=was,
+            now=now,
+            detail=detail,
+        )
+
+
+def _span_at(spans: tuple[Span, ...], token: int) -> Span | None:
+    for span in spans:
+        if span.start <= token < span.end:
+            return span
+    return spans[-1] if spans else None
+
+
+def _items(spans: tuple[Span, ...], kind: str) -> tuple[str, ...]:
+    return tuple(item for s in spans if s.kind == kind for item in s.items)
+
+
+def _same_kind_set(mine: tuple[Span, ...], theirs: tuple[Span, ...], kind: str) -> bool:
+    a = [s.digest for s in mine if s.kind == kind]
+    b = [s.digest for s in theirs if s.kind == kind]
+    return len(a) > 0 and sorted(a) == sorted(b)
+
+
+def _only_tail_left(old: tuple[Span, ...], new: tuple[Span, ...], there: Span) -> bool:
+    """Is all that the old prompt held before `there` kept, and the rest of it made to be replaced?
+
+    The generation prompt is replaced by the next assistant turn, and text declared to change each
+    call or turn is replaced by its new version: prompts that differ only from there on have grown.
+    """
+    tail = old[old.index(there) :]
+    replaced = all(
+        s.kind in ("template", "context") or s.stability in ("call", "turn") for s in tail
+    )
+    head = [s.digest for s in old[: old.index(there)]]
+    return replaced and head == [s.digest for s in new[: len(head)]]

@@ -1,0 +1,119 @@
+"""Fixtures shared by the whole suite: models, engines, recorded traces."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from agentkv.engine import Engine
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session")
+def traces() -> Path:
+    """Recorded traces that lie beside the repository; tests that need them skip without."""
+    folder = Path(os.environ.get("AGENTKV_TRACES", ROOT.parent / "shared" / "traces"))
+    if not folder.is_dir():
+        pytest.skip(f"no recorded traces at {folder} (set AGENTKV_TRACES)")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def smollm2_dir() -> Path:
+    """The converted embedded model; fetched on first use."""
+    from agentkv.engine.model.store import resolve
+
+    return resolve("smollm2-135m")
+
+
+@pytest.fixture(scope="session")
+def tiny_llama_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random Llama of 2 layers with a byte-level tokenizer and a ChatML template."""
+    import torch
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    folder = tmp_path_factory.mktemp("tiny-llama")
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    special = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+    pairs = [
+        ("t", "h"),
+        ("th", "e"),
+        ("Ġ", "t"),
+        ("Ġ", "a"),
+        ("i", "n"),
+        ("h", "e"),
+        ("l", "l"),
+        ("o", "n"),
+    ]
+    words = [*special, *alphabet, *("".join(p) for p in pairs)]
+    vocab = {word: i for i, word in enumerate(dict.fromkeys(words))}
+    tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=pairs, fuse_unk=False))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens([AddedToken(s, special=True, normalized=False) for s in special])
+    tokenizer.save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text(
+        json.dumps(
+            {"bos_token": "<|im_start|>", "eos_token": "<|im_end|>", "pad_token": "<|im_end|>"}
+        )
+    )
+    template = ROOT / "engine" / "model" / "templates" / "smollm2_tools.jinja"
+    (folder / "chat_template.jinja").write_text(template.read_text(encoding="utf-8"))
+    torch.manual_seed(7)
+    config = LlamaConfig(
+        vocab_size=len(vocab),
+        hidden_size=48,
+        intermediate_size=96,
+        num_hidden_layers=2,
+        num_attention_heads=6,
+        num_key_value_heads=2,
+        max_position_embeddings=2048,
+        bos_token_id=1,
+        eos_token_id=2,
+        pad_token_id=2,
+        initializer_range=0.3,
+        tie_word_embeddings=True,
+    )
+    LlamaForCausalLM(config).save_pretrained(folder, safe_serialization=True)
+    return folder
+
+
+@pytest.fixture
+def make_engine(tiny_llama_dir: Path) -> Iterator[Callable[..., Engine]]:
+    """Build engines on the tiny model, float32, invariants checked after every step; all closed."""
+    from agentkv.engine import Engine
+
+    made: list[Engine] = []
+
+    def make(**overrides: Any) -> Engine:
+        settings: dict[str, Any] = {
+            "model": str(tiny_llama_dir),
+            "served_name": "tiny",
+            "dtype": "float32",
+            "pool_tokens": 4096,
+            "check_invariants": True,
+        }
+        engine = Engine(**{**settings, **overrides})
+        made.append(engine)
+        return engine
+
+    yield make
+    for engine in made:
+        engine.close()
+
+
+@pytest.fixture(scope="session")
+def engine(smollm2_dir: Path) -> Iterator[Engine]:
+    """The embedded model in float32, page size 1. Shared: flush it before you count hits."""
+    from agentkv.engine import Engine
+
+    with Engine(model=str(smollm2_dir), served_name="smollm2-135m", dtype="float32") as shared:
+        yield shared

@@ -1,0 +1,131 @@
+"""Scheduler, tree and pages under random traffic, against a simulated device.
+
+After each rule: pages are conserved, no page has two owners. In each step: every slot that is read
+holds the K/V of exactly the prefix that the reader thinks it does. At the end of each request: the
+answer equals the one of a cold device that served nothing else.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from agentkv.engine.sched.request import Request, Status
+
+from tests.engine.sched.conftest import Device
+
+BASE = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9, 3, 2, 3, 8, 4, 6, 2, 6, 4, 3, 3, 8, 3, 2, 7] * 2
+
+
+class SchedulerMachine(RuleBasedStateMachine):
+    @initialize(
+        page=st.sampled_from([1, 4, 16]),
+        policy=st.sampled_from(["lpm", "dfs-weight", "fcfs"]),
+        budget=st.sampled_from([5, 32]),
+        roomy=st.booleans(),
+    )
+    def start(self, page: int, policy: str, budget: int, roomy: bool) -> None:
+        tokens = 400 if roomy else 64
+        self.device = Device(
+            tokens, page, vocab=5, max_batch_tokens=budget, max_running=4, policy=policy
+        )
+        self.step: Any = None
+        self.open: list[Request] = []
+        self.first_facts: dict[str, int] = {}
+        self.expected: dict[tuple[tuple[int, ...], int], list[int]] = {}
+
+    @rule(
+        shared=st.integers(0, 40),
+        own=st.lists(st.integers(0, 4), min_size=1, max_size=8),
+        max_new=st.integers(0, 12),
+        salt=st.sampled_from(["", "", "x"]),
+    )
+    def submit(self, shared: int, own: list[int], max_new: int, salt: str) -> None:
+        if len(self.device.scheduler.waiting) >= 6:
+            return
+        ids = [*BASE[:shared], *own]
+        self.open.append(self.device.submit(ids, max_new, namespace=(("salt", salt),)))
+
+    @rule(pick=st.integers(0, 99))
+    def abort(self, pick: int) -> None:
+        if self.open:
+            self.device.scheduler.abort(self.open[pick % len(self.open)])
+
+    @rule()
+    def schedule(self) -> None:
+        if self.step is None:
+            self.step = self.device.scheduler.schedule()
+            if self.step is None:
+                assert self.device.scheduler.idle, "work waits and nothing runs"
+
+    @rule()
+    def commit(self) -> None:
+        if self.step is not None:
+            self.device.scheduler.commit(self.step, self.device.run(self.step))
+            self.step = None
+
+    @rule()
+    def whole_step(self) -> None:
+        self.commit()
+        self.schedule()
+        self.commit()
+
+    @rule()
+    def fail(self) -> None:
+        if self.step is not None:
+            self.device.scheduler.drop(self.step)
+            self.step = None
+
+    @rule()
+    def flush(self) -> None:
+        self.device.cache.flush()
+
+    @rule(pages=st.integers(1, 20))
+    def evict(self, pages: int) -> None:
+        cache = self.device.cache
+        freed = cache.tree.evict(pages * cache.page_size)
+        cache.pages.free(freed[:: cache.page_size] // cache.page_size)
+
+    @invariant()
+    def holds(self) -> None:
+        if not hasattr(self, "device"):
+            return
+        self.device.scheduler.check(deep=True)
+        for request in list(self.open):
+            if request.cached_tokens is not None:
+                fixed = self.first_facts.setdefault(request.id, request.cached_tokens)
+                assert request.cached_tokens == fixed <= request.prompt_len - 1
+            if request.status is Status.FINISHED:
+                self.open.remove(request)
+                assert request.handle is None
+                self.judge(request)
+
+    def judge(self, request: Request) -> None:
+        """The tokens of an ended request are those of a cold device (as far as it came)."""
+        key = (tuple(request.ids[: request.prompt_len].tolist()), request.max_new)
+        if key not in self.expected:
+            self.expected[key] = self.device.alone(list(key[0]), request.max_new)
+        got = request.output.tolist()
+        assert got == self.expected[key][: len(got)]
+        if request.finish_reason != "abort":
+            assert len(got) == request.max_new
+
+    def teardown(self) -> None:
+        if not hasattr(self, "device"):
+            return
+        self.commit()
+        self.device.drain()
+        self.holds()
+        cache = self.device.cache
+        assert cache.tree.locked_tokens == cache.private_pages == 0
+        assert cache.available_pages == cache.total_pages
+
+
+# 100 runs of 100 steps: 10,000 in all.
+SchedulerMachine.TestCase.settings = settings(
+    max_examples=100, stateful_step_count=100, deadline=None
+)
+TestSchedulerMachine = SchedulerMachine.TestCase
