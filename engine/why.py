@@ -104,15 +104,16 @@ class Explainer:
         known = max(known, shared)
         reusable = min(max(shared, matched), len(prompt.token_ids) - 1)
         most = len(prompt.token_ids) - 1 if limit is None else min(limit, len(prompt.token_ids) - 1)
+        whole = matched >= most - most % page_size
         miss: Miss | None
-        if matched >= most - most % page_size and most == len(prompt.token_ids) - 1:
-            tail = most - matched
-            reason: Reason = "sub_page_tail"
-            miss = self._miss(prompt, matched, reason, None, None) if tail else None
-        elif most < len(prompt.token_ids) - 1 and matched >= most - most % page_size:
+        if whole and most < len(prompt.token_ids) - 1:
             miss = self._miss(
                 prompt, matched, "unknown", None, None, "prompt log-probabilities need these tokens"
             )
+        elif matched == most:
+            miss = None
+        elif whole and (previous is None or common_prefix(prompt.token_ids, previous.full) >= most):
+            miss = self._miss(prompt, matched, "sub_page_tail", None, None)
         elif min(known, most) - min(known, most) % page_size > matched:
             miss = self._miss(prompt, matched, "evicted", None, None)
         elif moved:

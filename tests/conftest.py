@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from agentkv.engine import threads  # noqa: F401  (before torch: sleeping, not spinning, at barriers)
+
 if TYPE_CHECKING:
     from agentkv.engine import Engine
 
@@ -98,6 +100,7 @@ def make_engine(tiny_llama_dir: Path) -> Iterator[Callable[..., Engine]]:
             "model": str(tiny_llama_dir),
             "served_name": "tiny",
             "dtype": "float32",
+            "threads": 1,
             "pool_tokens": 4096,
             "check_invariants": True,
         }
