@@ -1,0 +1,1 @@
+"""Commands: read arguments, call one function of the library, print. No logic."""
