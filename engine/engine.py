@@ -212,10 +212,15 @@ class Engine:
         self,
         messages: Sequence[Mapping[str, Any]],
         tools: Sequence[Mapping[str, Any]] | None = None,
+        *,
+        salt: str | None = None,
         **options: Any,
     ) -> RenderedPrompt:
-        """Chat messages (OpenAI's shape) as a prompt; see `Renderer.render`."""
-        return self.renderer.render(messages, tools, **options)
+        """Chat messages (OpenAI's shape) as a prompt; see `Renderer.render`.
+
+        `salt`: as in `generate`; outputs are replayed only within one.
+        """
+        return self.renderer.render(messages, tools, namespace=salt or "", **options)
 
     def abort(self, request_id: str) -> bool:
         """Stop a call, whatever it is doing. False if there is none of that id.
@@ -264,6 +269,11 @@ class Engine:
     def check(self, *, deep: bool = True) -> None:
         """Verify page conservation now. Raises `TreeError` with every term of the account."""
         self._ask(lambda: self._scheduler.check(deep=deep))
+
+    @property
+    def alive(self) -> bool:
+        """False once the engine was closed or its worker failed. Costs nothing."""
+        return not self._closing and self._dead is None
 
     def close(self) -> None:
         """Abort what runs, stop the worker, free the pool. Closing twice does nothing."""
@@ -351,7 +361,7 @@ class Engine:
     def _submit(self, call: Call) -> None:
         with self._wake:
             self._must_run()
-            waiting = len(self._scheduler.waiting) + len(self._commands)
+            waiting = sum(c.facts is None for c in list(self._calls.values()))
             if waiting >= self.config.max_queued:
                 raise QueueFull(waiting=waiting)
             if call.id in self._calls:

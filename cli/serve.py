@@ -1,0 +1,99 @@
+"""`agentkv serve`: flags to a `ServeConfig`, and `run`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from agentkv.cli.main import ENVIRONMENT, fail
+from agentkv.engine.config import DEFAULT_MODEL
+
+
+def serve(
+    model: Annotated[
+        str, typer.Argument(help="A known name, a directory, or a Hugging Face id.")
+    ] = DEFAULT_MODEL,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one and prints it.")
+    ] = 8080,
+    device: Annotated[Literal["auto", "cpu"], typer.Option(help="Where the model runs.")] = "auto",
+    dtype: Annotated[
+        Literal["auto", "float32", "bfloat16"], typer.Option(help="Number format of the weights.")
+    ] = "auto",
+    page_size: Annotated[
+        int, typer.Option(help="Tokens in a KV page: 1, 16, 32 or 64. 1 reuses every token.")
+    ] = 1,
+    pool_tokens: Annotated[
+        int | None,
+        typer.Option(min=1, help="Size of the KV pool in tokens.", show_default="from free memory"),
+    ] = None,
+    max_model_len: Annotated[
+        int | None,
+        typer.Option(min=1, help="Context window in tokens.", show_default="the model's"),
+    ] = None,
+    max_batch_tokens: Annotated[
+        int, typer.Option(min=1, help="Token budget of one step; long prompts run in pieces of it.")
+    ] = 512,
+    max_running: Annotated[int, typer.Option(min=1, help="Most requests in the batch.")] = 16,
+    max_queued: Annotated[
+        int, typer.Option(min=1, help="Most requests that may wait; others get a 503.")
+    ] = 1024,
+    policy: Annotated[
+        Literal["lpm", "dfs-weight", "fcfs"],
+        typer.Option(help="Order of the queue; lpm takes the longest cached prefix first."),
+    ] = "lpm",
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="CPU threads.", show_default="all cores")
+    ] = None,
+    served_name: Annotated[
+        str | None,
+        typer.Option(help="Name of the model in replies.", show_default="the model's name"),
+    ] = None,
+    api_key_file: Annotated[
+        Path | None,
+        typer.Option(help="File with API keys, one a line. AGENTKV_API_KEY adds one."),
+    ] = None,
+    insecure_no_auth: Annotated[
+        bool, typer.Option("--insecure-no-auth", help="Listen beyond loopback without a key.")
+    ] = False,
+    drain_timeout: Annotated[
+        float, typer.Option(min=0.0, help="Seconds that running requests get after SIGTERM.")
+    ] = 20.0,
+    allowed_hosts: Annotated[
+        str, typer.Option(help="Further names for the Host header, separated by commas.")
+    ] = "",
+) -> None:
+    """Serve a model over HTTP, OpenAI-compatible."""
+    from agentkv.engine.config import EngineConfig
+    from agentkv.engine.serve.config import ServeConfig, read_api_keys
+    from agentkv.engine.serve.run import Unavailable, run
+
+    config = ServeConfig(
+        engine=EngineConfig(
+            model=model,
+            served_name=served_name,
+            device=device,
+            dtype=dtype,
+            max_model_len=max_model_len,
+            pool_tokens=pool_tokens,
+            page_size=page_size,
+            max_batch_tokens=max_batch_tokens,
+            max_running=max_running,
+            max_queued=max_queued,
+            policy=policy,
+            threads=threads,
+        ),
+        host=host,
+        port=port,
+        api_keys=read_api_keys(api_key_file),
+        insecure_no_auth=insecure_no_auth,
+        allowed_hosts=tuple(name.strip() for name in allowed_hosts.split(",") if name.strip()),
+        drain_timeout=drain_timeout,
+    )
+    try:
+        run(config)
+    except Unavailable as error:
+        fail(str(error), ENVIRONMENT)

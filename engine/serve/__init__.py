@@ -1,0 +1,1 @@
+"""HTTP: OpenAI's routes, native ones, administration and metrics."""

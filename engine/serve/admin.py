@@ -1,0 +1,33 @@
+"""`POST /flush_cache` and `POST /abort_request`. POST only: a link must not change anything."""
+
+from __future__ import annotations
+
+import asyncio
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from agentkv.engine.serve.body import read
+from agentkv.engine.serve.errors import invalid
+from agentkv.engine.serve.protocol import AbortRequest
+from agentkv.engine.serve.service import service_of
+from agentkv.engine.serve.wire import JSONReply
+
+
+async def flush_cache(request: Request) -> Response:
+    """Drop every cached prefix. Requests in flight keep what they use and go on."""
+    freed = await asyncio.to_thread(service_of(request).engine.flush)
+    return JSONReply({"success": True, "flushed_tokens": freed})
+
+
+async def abort_request(request: Request) -> Response:
+    """Abort the request whose `X-Request-Id` (or `rid`) is `rid`, or all of them."""
+    service = service_of(request)
+    body = await read(request, AbortRequest)
+    wanted = body.value
+    if not wanted.rid and not wanted.abort_all:
+        raise invalid(
+            "Give `rid`, or `abort_all: true`.", param="rid", code="missing_required_parameter"
+        )
+    told = await asyncio.to_thread(service.abort, None if wanted.abort_all else wanted.rid)
+    return JSONReply({"success": True, "aborted": told}, headers=body.headers)

@@ -1,0 +1,110 @@
+"""`/metrics`: counters of tokens and requests, in Prometheus' text format.
+
+There is no hit-rate gauge: a rate over which time, and of whose traffic? Divide the counters:
+`rate(agentkv:cached_tokens_total[5m]) / rate(agentkv:prompt_tokens_total[5m])`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+from starlette.requests import Request
+from starlette.responses import Response
+
+from agentkv.engine.types import RequestOutput
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_TTFT = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
+_LATENCY = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
+
+_COUNTERS = {
+    "prompt_tokens": "Prompt tokens of admitted requests, cached ones included.",
+    "generation_tokens": "Tokens that were sampled.",
+    "evicted_tokens": "Cached tokens that were dropped to make room.",
+    "retractions": "Times a running request gave its memory back and queued again.",
+}
+_GAUGES = {
+    "num_requests_running": "Requests in the running batch.",
+    "num_requests_waiting": "Requests in the queue.",
+    "token_usage": "Share of the KV pool that holds something, 0 to 1.",
+    "pool_tokens": "Size of the KV pool in tokens.",
+    "free_tokens": "Tokens of the pool that are free.",
+    "evictable_tokens": "Tokens of the pool that are cached and may be dropped.",
+    "locked_tokens": "Tokens of the pool that are cached and in use.",
+}
+
+
+class _Engine(Collector):
+    """The engine's own counts, read when somebody scrapes: one source, nothing to keep in step."""
+
+    def __init__(self, stats: Callable[[], Mapping[str, Any]]) -> None:
+        self._stats = stats
+
+    def collect(self) -> Iterable[Metric]:
+        stats = self._stats()
+        for name, text in _COUNTERS.items():
+            yield CounterMetricFamily(f"agentkv:{name}", text, value=stats[f"{name}_total"])
+        cached = CounterMetricFamily(
+            "agentkv:cached_tokens", "Prompt tokens that came out of the cache.", labels=["tier"]
+        )
+        for tier, tokens in stats["cached_tokens_total"].items():
+            cached.add_metric([tier], tokens)
+        yield cached
+        for name, text in _GAUGES.items():
+            yield GaugeMetricFamily(f"agentkv:{name}", text, value=stats[name])
+
+
+class Metrics:
+    """One server's metrics, in a registry of their own."""
+
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._requests = Counter(
+            "agentkv:requests",
+            "Finished requests by how they ended (abort: the client left; error: refused or failed).",
+            ["finish_reason"],
+            registry=self._registry,
+        )
+        self._ttft = Histogram(
+            "agentkv:time_to_first_token_seconds",
+            "From the submission of a request to its first token.",
+            buckets=_TTFT,
+            registry=self._registry,
+        )
+        self._latency = Histogram(
+            "agentkv:e2e_request_latency_seconds",
+            "From the arrival of a request to the end of its reply.",
+            buckets=_LATENCY,
+            registry=self._registry,
+        )
+
+    def watch(self, stats: Callable[[], Mapping[str, Any]]) -> None:
+        """Add the engine's counts."""
+        self._registry.register(_Engine(stats))
+
+    def finished(self, output: RequestOutput, seconds: float) -> None:
+        """One request of the engine is done, `seconds` after it arrived here."""
+        self._requests.labels(output.finish_reason).inc()
+        if output.completion_tokens:
+            self._ttft.observe(output.times.ttft / 1000)
+        self._latency.observe(seconds)
+
+    def failed(self, reason: str) -> None:
+        """One request ended without an output: `abort` or `error`."""
+        self._requests.labels(reason).inc()
+
+    def text(self) -> bytes:
+        """The exposition, without the `_created` series (a gauge per counter, of no use here)."""
+        lines = generate_latest(self._registry).splitlines(keepends=True)
+        return b"".join(line for line in lines if b"_created" not in line)
+
+
+async def metrics(request: Request) -> Response:
+    """`GET /metrics`."""
+    text = await asyncio.to_thread(request.app.state.service.metrics.text)
+    return Response(text, media_type=None, headers={"content-type": CONTENT_TYPE})

@@ -1,0 +1,176 @@
+"""Bodies to structs, and structs to sampling parameters."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from agentkv.engine.errors import InvalidRequest
+from agentkv.engine.serve.body import parse
+from agentkv.engine.serve.errors import ApiError
+from agentkv.engine.serve.params import (
+    chat_params,
+    completion_params,
+    generate_params,
+    salt_of,
+    session_of,
+)
+from agentkv.engine.serve.protocol import ChatRequest, CompletionRequest, GenerateRequest
+from agentkv.engine.types import SamplingParams
+
+USER = [{"role": "user", "content": "hi"}]
+
+
+def chat(**fields: Any) -> ChatRequest:
+    return parse(json.dumps({"messages": USER, **fields}).encode(), ChatRequest).value
+
+
+def refused(kind: Any, **fields: Any) -> ApiError:
+    with pytest.raises(ApiError) as caught:
+        request = parse(json.dumps(fields).encode(), kind).value
+        makers: dict[Any, Callable[[Any, int], SamplingParams]] = {
+            ChatRequest: chat_params,
+            CompletionRequest: completion_params,
+            GenerateRequest: generate_params,
+        }
+        makers[kind](request, 100)
+    assert caught.value.status == 400
+    return caught.value
+
+
+def test_unknown_fields_are_named_and_refused_ones_are_not_ignored() -> None:
+    raw = json.dumps({"messages": USER, "store": True, "metadata": {}, "x\r\ny": 1}).encode()
+    body = parse(raw, ChatRequest)
+    assert body.ignored == ("store", "metadata", "x\r\ny")
+    assert body.headers == {"x-agentkv-ignored": "store, metadata"}
+    for name, value in [
+        ("guided_json", {"type": "object"}),
+        ("best_of", 4),
+        ("functions", [{}]),
+        ("modalities", ["audio"]),
+    ]:
+        error = refused(ChatRequest, messages=USER, **{name: value})
+        assert (error.code, error.param) == ("unsupported_parameter", name)
+    neutral = {"best_of": 1, "suffix": None, "modalities": ["text"], "guided_json": None}
+    assert parse(json.dumps({"prompt": "a", **neutral}).encode(), CompletionRequest)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"tool_choice": "required"},
+        {"tool_choice": {"type": "function", "function": {"name": "f"}}},
+        {"response_format": {"type": "json_schema", "json_schema": {}}},
+        {"response_format": {"type": "json_object"}},
+    ],
+)
+def test_what_cannot_be_enforced_is_refused(fields: dict[str, Any]) -> None:
+    error = refused(ChatRequest, messages=USER, **fields)
+    assert error.code == "unsupported_parameter"
+    assert error.param == next(iter(fields))
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"max_tokens": "8"}, "max_tokens"),
+        ({"max_tokens": 1.5}, "max_tokens"),
+        ({"max_tokens": True}, "max_tokens"),
+        ({"stream_options": {"include_usage": 1}}, "stream_options.include_usage"),
+        ({"messages": "hi"}, "messages"),
+        ({"messages": ["hi"]}, "messages[0]"),
+        ({"logit_bias": {"x": 1}}, "logit_bias"),
+        ({"logit_bias": {"100": 1}}, "logit_bias"),
+        ({"logit_bias": {"-1": 1}}, "logit_bias"),
+        ({"stop_token_ids": [100]}, "stop_token_ids"),
+        ({"top_logprobs": 3}, "top_logprobs"),
+        ({"tool_choice": "sometimes"}, "tool_choice"),
+    ],
+)
+def test_a_wrong_value_names_its_field(fields: dict[str, Any], param: str) -> None:
+    assert refused(ChatRequest, **{"messages": USER, **fields}).param == param
+
+
+def test_a_missing_field_is_named() -> None:
+    error = refused(ChatRequest, model="m")
+    assert (error.param, error.code) == ("messages", "missing_required_parameter")
+    assert refused(GenerateRequest, text="a", sampling_params={"top_k": "x"}).param == (
+        "sampling_params.top_k"
+    )
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"n": 10**9},
+        {"n": 0},
+        {"temperature": -1},
+        {"top_p": 0},
+        {"max_tokens": -1},
+        {"logit_bias": {str(i): 0 for i in range(99)} | {"5": 101}},
+        {"stop": [""]},
+        {"stop": ["x"] * 17},
+        {"seed": 2**63},
+        {"logprobs": True, "top_logprobs": 21},
+    ],
+)
+def test_ranges_are_checked_before_the_engine(fields: dict[str, Any]) -> None:
+    with pytest.raises(InvalidRequest):
+        chat_params(chat(**fields), 100)
+    with pytest.raises(ApiError):
+        chat_params(chat(logit_bias={str(i): 0 for i in range(2000)}), 10_000)
+
+
+def test_fields_reach_the_sampling_parameters() -> None:
+    params = chat_params(
+        chat(
+            max_tokens=5,
+            max_completion_tokens=7,
+            stop="x",
+            top_k=-1,
+            n=2,
+            seed=3,
+            logprobs=True,
+            logit_bias={"4": -1.5},
+            response_format={"type": "text"},
+            tool_choice="none",
+        ),
+        100,
+    )
+    assert (params.max_tokens, params.stop, params.top_k) == (7, ("x",), 0)
+    assert (params.n, params.seed, params.logprobs) == (2, 3, 0)
+    assert dict(params.logit_bias) == {4: -1.5}
+    assert chat_params(chat(), 100).temperature == 1.0
+    assert chat_params(chat(), 100).max_tokens is None
+    assert chat_params(chat(temperature=0), 100).temperature == 0
+
+    body = {"prompt": "a", "echo": True, "logprobs": 2}
+    echo = completion_params(parse(json.dumps(body).encode(), CompletionRequest).value, 100)
+    assert (echo.logprobs, echo.prompt_logprobs) == (2, 2)
+
+    body = {"text": "a", "sampling_params": {"max_new_tokens": 3, "sampling_seed": 1}}
+    native = generate_params(parse(json.dumps(body).encode(), GenerateRequest).value, 100)
+    assert (native.max_tokens, native.seed, native.logprobs) == (3, 1, None)
+
+
+def test_the_session_is_the_most_specific_one_given() -> None:
+    full = chat(agentkv={"session": "a"}, prompt_cache_key="b", user="d")
+    assert session_of(full, "c") == "a"
+    assert session_of(chat(prompt_cache_key="b", user="d"), "c") == "b"
+    assert session_of(chat(user="d"), "c") == "c"
+    assert session_of(chat(user="d"), None) == "d"
+    assert session_of(chat(), None) is None
+
+
+def test_salts_are_framed_by_tenant() -> None:
+    assert salt_of("s", None) == "s"
+    assert salt_of(None, None) is None
+    assert salt_of("2345", "org_1") != salt_of("12345"[1:], "org_12")
+    assert salt_of(None, "a") != salt_of(None, "b")
+    assert salt_of("a", "b") != salt_of("b", "a")
+    for bad in ("", "x" * 129):
+        with pytest.raises(ApiError):
+            salt_of(bad, None)
