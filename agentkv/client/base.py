@@ -1,0 +1,145 @@
+"""One call as a value, its reply, and the protocol that every way to an engine follows."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from agentkv.engine.types import SamplingParams
+from agentkv.report.report import CacheReport
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timeouts:
+    """Seconds; None waits for ever. `first_token` runs from sending to the first token, `chunk`
+    between two chunks of a stream, `total` over the whole call, retries included."""
+
+    connect: float | None = 5.0
+    first_token: float | None = 60.0
+    chunk: float | None = 30.0
+    total: float | None = 600.0
+
+    @classmethod
+    def of(cls, value: Timeouts | float | None) -> Timeouts:
+        """`value` itself, the defaults for None, or a number as the limit of the whole call."""
+        if isinstance(value, Timeouts):
+            return value
+        if value is None:
+            return cls()
+        seconds = float(value)
+        if not seconds > 0:
+            raise ValueError(f"timeout must be above 0 seconds, got {value!r}.")
+        return cls(connect=min(5.0, seconds), first_token=seconds, chunk=seconds, total=seconds)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatRequest:
+    """A conversation that wants an answer: OpenAI-style messages and tools, marks kept.
+
+    `session` names the conversation for the report's comparisons; `salt` keeps its cache apart
+    from everybody else's. `tool_choice` is `auto` or `none`; neither changes the prompt.
+    """
+
+    messages: Sequence[Mapping[str, Any]]
+    tools: Sequence[Mapping[str, Any]] = ()
+    tool_choice: str | None = None
+    params: SamplingParams = field(default_factory=SamplingParams)
+    session: str | None = None
+    salt: str | None = None
+    request_id: str | None = None
+    add_generation_prompt: bool = True
+    continue_final_message: bool = False
+    template_kwargs: Mapping[str, Any] | None = None
+    timeouts: Timeouts = field(default_factory=Timeouts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextRequest:
+    """A raw prompt that wants to be continued."""
+
+    prompt: str
+    params: SamplingParams = field(default_factory=SamplingParams)
+    session: str | None = None
+    salt: str | None = None
+    request_id: str | None = None
+    timeouts: Timeouts = field(default_factory=Timeouts)
+
+
+CallRequest = ChatRequest | TextRequest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplyChoice:
+    """One completion. `logprobs` is in OpenAI's shape, where asked for and offered."""
+
+    index: int
+    text: str
+    finish_reason: str | None
+    logprobs: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatReply:
+    """A finished call: its choices, and the report of what it reused."""
+
+    id: str
+    model: str
+    choices: tuple[ReplyChoice, ...]
+    report: CacheReport
+
+    @property
+    def text(self) -> str:
+        return self.choices[0].text if self.choices else ""
+
+    @property
+    def finish_reason(self) -> str | None:
+        return self.choices[0].finish_reason if self.choices else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatDelta:
+    """A piece of a streamed call. The last one of a call carries `reply`, and no text."""
+
+    index: int = 0
+    text: str = ""
+    finish_reason: str | None = None
+    reply: ChatReply | None = None
+
+
+class Client(Protocol):
+    """A way to an engine. Safe from many threads; async methods from any event loop.
+
+    Every method raises the errors of `agentkv.client.errors`. Closing a stream early, or
+    cancelling its task, aborts the call; what it computed stays in the cache.
+    """
+
+    def send(self, request: CallRequest) -> ChatReply: ...
+
+    def stream(self, request: CallRequest) -> Iterator[ChatDelta]: ...
+
+    async def asend(self, request: CallRequest) -> ChatReply: ...
+
+    def astream(self, request: CallRequest) -> AsyncIterator[ChatDelta]: ...
+
+    def count(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] = (),
+    ) -> int:
+        """Tokens of the prompt that these messages and tools make, exactly."""
+        ...
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of a text, in which nothing is taken for a control token."""
+        ...
+
+    def context_window(self) -> int | None:
+        """Tokens of prompt and completion that the model takes together; None if unknown."""
+        ...
+
+    def close(self) -> None:
+        """Let go of what this client holds. Safe to call twice."""
+        ...
+
+    async def aclose(self) -> None: ...
