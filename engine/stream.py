@@ -30,6 +30,11 @@ class Stream:
     def __next__(self) -> StreamEvent:
         return self._next(None)
 
+    def next(self, timeout: float | None = None) -> StreamEvent:
+        """The next event. `TimeoutError` after `timeout` seconds, and the call is aborted;
+        `StopIteration` after the last event."""
+        return self._next(None if timeout is None else time.monotonic() + timeout)
+
     def result(self, timeout: float | None = None) -> RequestOutput:
         """Wait for the end of the call; `TimeoutError` after `timeout` seconds."""
         deadline = None if timeout is None else time.monotonic() + timeout

@@ -121,7 +121,7 @@ class Explainer:
         elif previous is None:
             miss = self._miss(prompt, matched, "first_call", None, None)
         else:
-            miss = self._compare(prompt, previous, matched)
+            miss = self._compare(prompt, previous, matched, named=session is not None)
         return Verdict(reusable, miss), record
 
     def finished(self, record: Record, tokens: IntArray, computed: int) -> None:
@@ -178,7 +178,7 @@ class Explainer:
 
     # -- what differs
 
-    def _compare(self, prompt: RenderedPrompt, old: Record, matched: int) -> Miss:
+    def _compare(self, prompt: RenderedPrompt, old: Record, matched: int, *, named: bool) -> Miss:
         at = common_prefix(prompt.token_ids, old.full)
         here, there = _span_at(prompt.spans, at), _span_at(old.spans, at)
         if at >= len(old.prompt):
@@ -202,7 +202,11 @@ class Explainer:
         if here.kind == "template" or there.kind == "template":
             return self._miss(prompt, matched, "template", old, at)
         if here.kind in ("history", "question") and there.kind in ("history", "question"):
-            return self._miss(prompt, matched, self._history(prompt, old, here, there), old, at)
+            reason = self._history(prompt, old)
+            if reason == "first_call" and named:
+                # One session that asks unrelated questions: what changed is the question.
+                reason = "text_changed"
+            return self._miss(prompt, matched, reason, old, at)
         return self._miss(prompt, matched, "text_changed", old, at)
 
     def _after_prompt(self, prompt: RenderedPrompt, old: Record, matched: int, at: int) -> Miss:
@@ -238,7 +242,7 @@ class Explainer:
         parts += [f"removed {', '.join(gone)}"] if gone else []
         return self._miss(prompt, matched, "tool_changed", old, at, "; ".join(parts) or None)
 
-    def _history(self, prompt: RenderedPrompt, old: Record, here: Span, there: Span) -> Reason:
+    def _history(self, prompt: RenderedPrompt, old: Record) -> Reason:
         mine = [s.digest for s in prompt.spans if s.kind in ("history", "question")]
         theirs = [s.digest for s in old.spans if s.kind in ("history", "question")]
         if not set(mine) & set(theirs):

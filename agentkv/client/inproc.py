@@ -6,7 +6,6 @@ import asyncio
 import os
 import threading
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from agentkv.client import engines
@@ -18,7 +17,7 @@ from agentkv.client.base import (
     ReplyChoice,
 )
 from agentkv.client.errors import EngineUnavailable, from_engine
-from agentkv.client.limits import Alarm, timed
+from agentkv.client.limits import atimed, timed
 from agentkv.engine.config import EngineConfig
 from agentkv.engine.types import RenderedPrompt, RequestOutput, StreamEvent
 from agentkv.report.report import CacheReport
@@ -87,12 +86,9 @@ class InProcessClient:
             prompt = self._prompt(engine, request)
             events = engine.stream(prompt, request.params, **_extras(request))
             # Leaving the block aborts the call, also when this generator is closed early.
-            abort = partial(engine.abort, events.request_id)
-            with events, Alarm(request.timeouts, abort) as alarm:
-                for event in events:
-                    alarm.tick(event)
+            with events:
+                for event in timed(events, request.timeouts):
                     yield from _deltas(engine, event)
-                alarm.check()
         except Exception as error:
             _reraise(error)
 
@@ -111,7 +107,7 @@ class InProcessClient:
         try:
             prompt = self._prompt(engine, request)
             async with engine.astream(prompt, request.params, **_extras(request)) as events:
-                async for event in timed(events, request.timeouts):
+                async for event in atimed(events, request.timeouts):
                     for delta in _deltas(engine, event):
                         yield delta
         except Exception as error:
@@ -128,6 +124,7 @@ class InProcessClient:
         return engine.render(
             request.messages,
             request.tools or None,
+            salt=request.salt,
             add_generation_prompt=request.add_generation_prompt,
             continue_final_message=request.continue_final_message,
             template_kwargs=request.template_kwargs,

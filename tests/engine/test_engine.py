@@ -252,7 +252,7 @@ def test_zero_tokens_only_prefill(make_engine: Make) -> None:
     engine = make_engine()
     out = engine.generate(words(1, 50), SamplingParams(max_tokens=0))
     assert (out.text, out.token_ids, out.finish_reason) == ("", (), "length")
-    assert engine.generate(words(1, 51)[:50] + [7], greedy(1)).cache.cached_tokens == 50
+    assert engine.generate([*words(1, 51)[:50], 7], greedy(1)).cache.cached_tokens == 50
 
 
 # -- errors
