@@ -1,0 +1,86 @@
+"""transformers' `generate`, the baseline: same weights, same dtype, its own defaults."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+
+from agentkv.engine.types import IntArray
+
+
+@dataclass(frozen=True, slots=True)
+class PeerOutput:
+    """Greedy tokens of one prompt and the float32 logits of each step: `[steps, vocab]`."""
+
+    token_ids: tuple[int, ...]
+    logits: torch.Tensor
+
+
+class StepClock(transformers.LogitsProcessor):
+    """Notes when the logits of each step are there; changes nothing."""
+
+    def __init__(self) -> None:
+        self.times: list[float] = []
+
+    def __call__(self, input_ids: Any, scores: Any) -> Any:
+        self.times.append(time.perf_counter())
+        return scores
+
+
+class Peer:
+    """`AutoModelForCausalLM` with scaled-dot-product attention and its KV cache, greedy."""
+
+    def __init__(self, model_dir: Path, dtype: str) -> None:
+        library: Any = transformers  # most of it is untyped
+        library.utils.logging.set_verbosity_error()
+        library.utils.logging.disable_progress_bar()
+        self.model: Any = library.AutoModelForCausalLM.from_pretrained(
+            model_dir, dtype=getattr(torch, dtype), attn_implementation="sdpa"
+        ).eval()
+        # Nothing may end a run early: both sides generate exactly as many tokens as were asked for.
+        self.model.generation_config.eos_token_id = None
+        self.model.generation_config.pad_token_id = 0
+
+    def first_token(self, prompt: IntArray) -> float:
+        """Seconds from the call to the first token."""
+        start = time.perf_counter()
+        self._generate([prompt], 1)
+        return time.perf_counter() - start
+
+    def decode_rate(self, prompts: Sequence[IntArray], new_tokens: int) -> float:
+        """Tokens per second of all prompts together, after their first token."""
+        clock = StepClock()
+        self._generate(prompts, new_tokens, processor=clock)
+        return len(prompts) * (len(clock.times) - 1) / (clock.times[-1] - clock.times[0])
+
+    def greedy(self, prompt: IntArray, new_tokens: int) -> PeerOutput:
+        """The tokens of one prompt, with the logits that chose them."""
+        out = self._generate([prompt], new_tokens, logits=True)
+        logits = torch.stack([step[0].float() for step in out.logits])
+        return PeerOutput(tuple(out.sequences[0, len(prompt) :].tolist()), logits)
+
+    def _generate(
+        self,
+        prompts: Sequence[IntArray],
+        new_tokens: int,
+        *,
+        processor: StepClock | None = None,
+        logits: bool = False,
+    ) -> Any:
+        ids = torch.tensor([prompt.tolist() for prompt in prompts], dtype=torch.long)
+        with torch.inference_mode():
+            return self.model.generate(
+                input_ids=ids,
+                attention_mask=torch.ones_like(ids),
+                max_new_tokens=new_tokens,
+                do_sample=False,
+                logits_processor=transformers.LogitsProcessorList([processor] if processor else []),
+                return_dict_in_generate=True,
+                output_logits=logits,
+            )

@@ -1,0 +1,183 @@
+"""`agentkv bench`: tables of speed, bookkeeping and exactness. Exit status 1 if a target is missed."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from agentkv.cli.output import Json
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from agentkv.bench.check import Report
+
+app = typer.Typer(
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Measure speed, bookkeeping and exactness on this machine.",
+)
+
+MODEL = "smollm2-135m"
+Model = Annotated[str, typer.Option(help="A known model, a directory, or a Hugging Face id.")]
+Traces = Annotated[
+    Path | None, typer.Option(help="Folder with the recorded traces [../shared/traces].")
+]
+Seed = Annotated[int, typer.Option(help="Seed of all random choices.")]
+Pages = Annotated[list[int], typer.Option("--page-size", help="Tokens a KV page; may be repeated.")]
+
+
+class Dtypes(StrEnum):
+    float32 = "float32"
+    bfloat16 = "bfloat16"
+    both = "both"
+
+
+class Dtype(StrEnum):
+    auto = "auto"
+    float32 = "float32"
+    bfloat16 = "bfloat16"
+
+
+@app.callback(invoke_without_command=True)
+def quick(ctx: typer.Context, as_json: Json = False) -> None:
+    """Without a command: `bookkeeping` and `cpu`."""
+    if ctx.invoked_subcommand is not None:
+        return
+    from agentkv.bench import bookkeeping, cpu
+
+    _finish([bookkeeping.run(), *cpu.run(MODEL, ("float32", "bfloat16"), repeats=3)], as_json)
+
+
+@app.command()
+def bookkeeping(
+    page_size: Pages = [1, 16],  # noqa: B006
+    repeats: Annotated[int, typer.Option(min=1)] = 15,
+    seed: Seed = 0,
+    as_json: Json = False,
+) -> None:
+    """Microseconds of the radix tree's match, insert and evict, beside numpy's own compare."""
+    from agentkv.bench import bookkeeping as bench
+
+    _finish([bench.run(page_size, repeats=repeats, seed=seed)], as_json)
+
+
+@app.command()
+def cpu(
+    model: Model = MODEL,
+    dtype: Annotated[Dtypes, typer.Option(help="Of weights, KV and the baseline.")] = Dtypes.both,
+    repeats: Annotated[int, typer.Option(min=1, help="Repetitions; medians are printed.")] = 5,
+    threads: Annotated[int | None, typer.Option(min=1, help="Threads of both sides.")] = None,
+    seed: Seed = 0,
+    as_json: Json = False,
+) -> None:
+    """Prefill, decode and first token against transformers, on the same weights and dtype."""
+    from agentkv.bench import cpu as bench
+
+    dtypes = ("float32", "bfloat16") if dtype is Dtypes.both else (dtype.value,)
+    _finish(bench.run(model, dtypes, repeats=repeats, threads=threads, seed=seed), as_json)
+
+
+@app.command()
+def oracle(
+    model: Model = MODEL,
+    traces: Traces = None,
+    sessions: Annotated[int, typer.Option(min=1, help="Recorded agent sessions.")] = 20,
+    requests: Annotated[int, typer.Option(min=1, help="Requests of the hash trace.")] = 2000,
+    page_size: Pages = [1, 16],  # noqa: B006
+    dtype: Dtype = Dtype.auto,
+    engine: Annotated[
+        bool, typer.Option("--engine/--no-engine", help="Also run the sessions on the model.")
+    ] = True,
+    as_json: Json = False,
+) -> None:
+    """Cached tokens of real traces beside the exact longest-known-prefix oracle."""
+    from agentkv.bench import oracle as bench
+
+    with _traces():
+        report = bench.run(
+            model,
+            traces=traces,
+            sessions=sessions,
+            requests=requests,
+            page_sizes=page_size,
+            dtype=dtype.value,
+            engine_part=engine,
+        )
+    _finish([report], as_json)
+
+
+@app.command()
+def load(
+    model: Model = MODEL,
+    seconds: Annotated[float, typer.Option(min=1, help="How long the clients go on.")] = 180,
+    clients: Annotated[int, typer.Option(min=1)] = 16,
+    page_size: Annotated[int, typer.Option(help="Tokens a KV page: 1, 16, 32 or 64.")] = 1,
+    dtype: Dtype = Dtype.auto,
+    tiny: Annotated[bool, typer.Option("--tiny", help="A tiny random model, in float32.")] = False,
+    seed: Seed = 0,
+    as_json: Json = False,
+) -> None:
+    """Random load on a real server with a small pool: disconnects, aborts, and what is left."""
+    import tempfile
+
+    from agentkv.bench import load as bench
+
+    with tempfile.TemporaryDirectory(prefix="agentkv-tiny-") as folder:
+        if tiny:
+            from agentkv.bench.tiny import build
+
+            model = str(build(Path(folder)))
+        report = bench.run(
+            model,
+            seconds=seconds,
+            clients=clients,
+            seed=seed,
+            page_size=page_size,
+            dtype="float32" if tiny else dtype.value,
+            tiny=tiny,
+        )
+    _finish([report], as_json)
+
+
+@app.command()
+def parity(
+    model: Model = MODEL,
+    traces: Traces = None,
+    prompts: Annotated[int, typer.Option(min=1)] = 24,
+    new_tokens: Annotated[int, typer.Option(min=1)] = 48,
+    page_size: Annotated[int, typer.Option(help="Tokens a KV page: 1, 16, 32 or 64.")] = 1,
+    as_json: Json = False,
+) -> None:
+    """Greedy answers against transformers in float32: cold, cached, and in a batch of eight."""
+    from agentkv.bench import parity as bench
+
+    with _traces():
+        report = bench.run(
+            model, traces=traces, prompts=prompts, new_tokens=new_tokens, page_size=page_size
+        )
+    _finish([report], as_json)
+
+
+class _traces:
+    """Turns missing traces into an exit status of their own."""
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        from agentkv.bench.prompts import TracesMissing
+        from agentkv.cli.main import ENVIRONMENT, fail
+
+        if isinstance(error, TracesMissing):
+            fail(str(error), ENVIRONMENT)
+
+
+def _finish(reports: Sequence[Report], as_json: bool) -> None:
+    from agentkv.bench.check import emit
+
+    raise typer.Exit(emit(reports, as_json=as_json))
