@@ -1,0 +1,187 @@
+"""From logits to tokens.
+
+Order of operations on a row of raw logits (all in float32):
+
+    allowed mask, min_tokens ban -> logit bias -> repetition, presence, frequency penalty
+    -> temperature -> top-k -> top-p -> min-p -> draw
+
+Penalties: the repetition penalty (Keskar et al., CTRL, 2019) looks at prompt and output, presence
+and frequency (OpenAI) at the output only. Reported log-probabilities are the log-softmax of the
+*raw* logits, so they say what the model believes, not what the settings made of it.
+
+A request draws from its own generator, one number a token, so that its tokens do not depend on
+who shares the batch. With `seed`, choice i of a request starts from a mix of seed and i.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+
+from agentkv.engine.types import IntArray, SamplingParams, TokenLogprob
+
+_MASK = float("-inf")
+# Below this the division by the temperature overflows; the result is greedy anyway.
+_COLD = 1e-5
+
+
+@dataclass(slots=True, kw_only=True)
+class SampleState:
+    """What sampling needs to know of one choice in flight.
+
+    `output_ids` grows as tokens are accepted (by the caller; the sampler only reads it).
+    `index` tells the choices of one request apart. `allowed`: bool `[vocab]`, tokens that may
+    come next, or None for all.
+    """
+
+    params: SamplingParams
+    prompt_ids: IntArray
+    output_ids: list[int]
+    eos_ids: frozenset[int] = frozenset()
+    generator: torch.Generator | None = None
+    index: int = 0
+    allowed: torch.Tensor | None = None
+    _prompt_seen: torch.Tensor | None = field(default=None, repr=False)
+
+    def draw(self) -> float:
+        """The next number in [0, 1) of this choice's own stream."""
+        if self.generator is None:
+            self.generator = torch.Generator()
+            seed = self.params.seed
+            if seed is None:
+                self.generator.seed()
+            else:
+                mixed = np.random.SeedSequence([seed % 2**64, self.index]).generate_state(
+                    1, np.uint64
+                )
+                self.generator.manual_seed(int(mixed[0] >> np.uint64(1)))
+        return float(torch.rand((), generator=self.generator, dtype=torch.float64))
+
+    def prompt_seen(self) -> torch.Tensor:
+        """Distinct ids of the prompt, int64."""
+        if self._prompt_seen is None:
+            self._prompt_seen = torch.from_numpy(np.unique(self.prompt_ids)).long()
+        return self._prompt_seen
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """One accepted token; `logprob` when the request asked for it."""
+
+    token_id: int
+    logprob: TokenLogprob | None = None
+
+
+class Sampler:
+    """Stateless but for the vocabulary's size; all state is in `SampleState`."""
+
+    def __init__(self, vocab_size: int) -> None:
+        self.vocab_size = vocab_size
+
+    @torch.inference_mode()
+    def sample(self, logits: torch.Tensor, states: Sequence[SampleState]) -> list[Sampled]:
+        """logits: float32 `[len(states), vocab]`, left as they are. One `Sampled` a row."""
+        if logits.shape[0] != len(states):
+            raise ValueError(f"{logits.shape[0]} rows of logits for {len(states)} states")
+        if not states:
+            return []
+        plain = [_is_plain(s) for s in states]
+        chosen = logits.argmax(dim=-1).tolist() if any(plain) else [0] * len(states)
+        for row, state in enumerate(states):
+            if not plain[row]:
+                chosen[row] = _choose(logits[row], state)
+        return [
+            Sampled(token, _logprob(logits[row], token, state.params.logprobs))
+            for row, (token, state) in enumerate(zip(chosen, states, strict=True))
+        ]
+
+
+def score_prompt(logits: torch.Tensor, targets: IntArray, top: int) -> list[TokenLogprob]:
+    """Log-probabilities of the tokens that really followed.
+
+    logits: float32 `[n, vocab]`; targets: int32 `[n]`, the token after each row's position.
+    """
+    return [
+        found
+        for row, token in enumerate(targets.tolist())
+        if (found := _logprob(logits[row], token, top)) is not None
+    ]
+
+
+def _is_plain(state: SampleState) -> bool:
+    """Greedy, with nothing that changes the logits."""
+    p = state.params
+    return (
+        p.temperature < _COLD
+        and state.allowed is None
+        and not p.logit_bias
+        and p.repetition_penalty == 1.0
+        and p.presence_penalty == 0.0
+        and p.frequency_penalty == 0.0
+        and len(state.output_ids) >= p.min_tokens
+    )
+
+
+def _choose(raw: torch.Tensor, state: SampleState) -> int:
+    p = state.params
+    x = _shaped(raw, state)
+    if p.temperature < _COLD or p.top_k == 1:
+        return int(x.argmax())
+    x = x / p.temperature
+    size = x.shape[0]
+    k = p.top_k if 0 < p.top_k < size else size
+    # Sorted by probability, ties by token id, so that the draw is the same on every run.
+    if k < size:
+        # One more than k would not help: ties at the border are broken by topk's own order,
+        # which is fixed for given logits.
+        values, ids = x.topk(k)
+    else:
+        values, ids = x.sort(descending=True, stable=True)
+    prob = torch.softmax(values.double(), dim=-1)
+    if p.top_p < 1.0:
+        before = prob.cumsum(0) - prob
+        prob = prob.masked_fill(before >= p.top_p, 0.0)  # keeps the token that crosses the line
+    if p.min_p > 0.0:
+        prob = prob.masked_fill(prob < p.min_p * prob[0], 0.0)
+    total = prob.cumsum(0)
+    mark = state.draw() * float(total[-1])
+    at = int(torch.searchsorted(total, torch.tensor(mark, dtype=total.dtype), right=True))
+    last = int((prob > 0).nonzero()[-1])
+    return int(ids[min(at, last)])
+
+
+def _shaped(raw: torch.Tensor, state: SampleState) -> torch.Tensor:
+    """A copy of the logits with masks, bias and penalties applied."""
+    p, x = state.params, raw.clone()
+    size = x.shape[0]
+    if p.logit_bias:
+        ids = torch.tensor([i for i in p.logit_bias if 0 <= i < size], dtype=torch.long)
+        x[ids] += torch.tensor([v for i, v in p.logit_bias.items() if 0 <= i < size])
+    output = torch.tensor(state.output_ids, dtype=torch.long)
+    if p.repetition_penalty != 1.0:
+        seen = torch.cat((state.prompt_seen(), output)).unique()
+        old = x[seen]
+        x[seen] = torch.where(old > 0, old / p.repetition_penalty, old * p.repetition_penalty)
+    if len(output) and (p.presence_penalty or p.frequency_penalty):
+        ids, counts = output.unique(return_counts=True)
+        x[ids] -= p.presence_penalty + p.frequency_penalty * counts.float()
+    if len(state.output_ids) < p.min_tokens:
+        banned = [i for i in (*state.eos_ids, *p.stop_token_ids) if 0 <= i < size]
+        x[banned] = _MASK
+    if state.allowed is not None:
+        x[~state.allowed[:size]] = _MASK
+    return x
+
+
+def _logprob(raw: torch.Tensor, token: int, top: int | None) -> TokenLogprob | None:
+    if top is None:
+        return None
+    logs = torch.log_softmax(raw.float(), dim=-1)
+    best: tuple[tuple[int, float], ...] = ()
+    if top:
+        values, ids = logs.topk(min(top, logs.shape[0]))
+        best = tuple(zip(ids.tolist(), values.tolist(), strict=True))
+    return TokenLogprob(token, float(logs[token]), best)
