@@ -9,7 +9,7 @@ Two properties make a row's result depend on its own sequence only:
    sum over tiles, which runs in tile order and in float32.
 
 Half-precision pools are widened tile by tile; scores, weights and sums are float32 throughout.
-Their long prefills take the faster way of flash.py, which does not promise the last bit.
+Most of their sequences take the faster way of flash.py, which does not promise the last bit.
 """
 
 from __future__ import annotations
@@ -75,13 +75,12 @@ class CpuAttention:
         if rows > plan.rows:
             out[plan.rows :].zero_()
         grouped = out.view(rows, spec.num_kv_heads, spec.group, dim)
-        limit = None
-        if flash.suits(q, kv, spec):
-            limit = flash.MIN_ROWS
-            for prefill in plan.prefills():
-                flash.run(q, kv, prefill, spec, out)
+        fused = flash.suits(q, kv, spec)
+        if fused:
+            for sequence in plan.fused():
+                flash.run(q, kv, sequence, spec, out)
         q = q.view(rows, spec.num_kv_heads, spec.group, dim)
-        for block in plan.blocks(spec.sliding_window, spec.group, limit):
+        for block in plan.blocks(spec.sliding_window, spec.group, fused=fused):
             if block.work is None:
                 block.work = self._prepare(block, spec)
             self._block(q, kv, block, block.work, spec, grouped)

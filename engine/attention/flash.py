@@ -1,12 +1,13 @@
-"""Prefill in half precision: torch's own fused attention over the two parts of a sequence.
+"""Half precision: torch's own fused attention, one or two calls a sequence.
 
     positions    0 ............ p-1 | p ........ length-1
                  cached, all seen   |  new rows, causal among themselves
 
-Each part is one call (in place where its slots are one run, gathered once otherwise); the two are
-merged by their log-sum-exps (Dao et al., "FlashAttention", 2022, and its split variants). Several
-times faster than float32 tiles where the CPU multiplies bfloat16 in hardware, but its rounding
-depends on where the prefill was cut, so float32 does not take this way.
+Each part is one call (in place where its slots are one run, gathered first otherwise); the two are
+merged by their log-sum-exps (Dao et al., "FlashAttention", 2022, and its split variants). Faster
+than float32 tiles where the CPU multiplies bfloat16 in hardware, but its rounding depends on where
+the prefill was cut, so float32 does not take this way. Nor do sequences that decode together on
+one long prefix: tiles read that prefix once for all of them.
 """
 
 from __future__ import annotations
@@ -18,9 +19,6 @@ import numpy.typing as npt
 import torch
 
 from agentkv.engine.attention.base import AttentionSpec
-
-MIN_ROWS = 16
-"""New rows from which a sequence is worth calls of its own."""
 
 DTYPES = (torch.bfloat16, torch.float16)
 
@@ -40,22 +38,30 @@ class Span:
 
     def read(self, kv: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """K and V, `[1, kv_heads, count, head_dim]` each."""
-        part = (
-            kv[:, self.start : self.start + self.count]
-            if self.slots is None
-            else kv.index_select(1, self.slots)
-        )
+        if self.slots is None:
+            part = kv[:, self.start : self.start + self.count]
+        else:
+            part = kv.index_select(1, self.slots)
         part = part.transpose(1, 2)
         return part[0:1], part[1:2]
 
 
 @dataclass(frozen=True, slots=True)
-class Prefill:
-    """New rows `rows` of the token axis; `cached` is None when the sequence starts with them."""
+class Sequence:
+    """New rows `rows` of the token axis. `seen`: positions that all of them see, or None; `new`:
+    their own positions, causal, or None (a single row sees all of its sequence)."""
 
     rows: slice
-    cached: Span | None
-    new: Span
+    seen: Span | None
+    new: Span | None
+
+    @classmethod
+    def of(cls, rows: slice, slots: npt.NDArray[np.int64]) -> Sequence:
+        count = rows.stop - rows.start
+        if count == 1:
+            return cls(rows, Span.of(slots), None)
+        before = len(slots) - count
+        return cls(rows, Span.of(slots[:before]) if before else None, Span.of(slots[before:]))
 
 
 def suits(q: torch.Tensor, kv: torch.Tensor, spec: AttentionSpec) -> bool:
@@ -65,26 +71,48 @@ def suits(q: torch.Tensor, kv: torch.Tensor, spec: AttentionSpec) -> bool:
 
 
 def run(
-    q: torch.Tensor, kv: torch.Tensor, prefill: Prefill, spec: AttentionSpec, out: torch.Tensor
+    q: torch.Tensor, kv: torch.Tensor, sequence: Sequence, spec: AttentionSpec, out: torch.Tensor
 ) -> None:
-    """Write the attention of `prefill.rows` to the same rows of `out`, both `[rows, heads, dim]`."""
-    query = q[prefill.rows].transpose(0, 1)[None]
-    found, weight = _part(query, prefill.new, kv, spec, causal=True)
-    if prefill.cached is not None:
-        before, behind = _part(query, prefill.cached, kv, spec, causal=False)
-        share = torch.sigmoid(weight - behind)[..., None]  # exp(w) / (exp(w) + exp(b))
-        found = torch.lerp(before.float(), found.float(), share)
-    out[prefill.rows].copy_(found[0].transpose(0, 1))
+    """Write the attention of `sequence.rows` to the same rows of `out`, both
+    `[rows, heads, head_dim]`."""
+    query = q[sequence.rows]
+    if sequence.new is None:
+        assert sequence.seen is not None
+        found = _seen(query, sequence.seen, kv, spec)[0]
+    else:
+        found, weight = _causal(query, sequence.new, kv, spec)
+        if sequence.seen is not None:
+            before, behind = _seen(query, sequence.seen, kv, spec)
+            share = torch.sigmoid(weight - behind)[..., None]  # exp(w) / (exp(w) + exp(b))
+            found = torch.lerp(before.float(), found.float(), share)
+    out[sequence.rows].copy_(found)
 
 
-def _part(
-    query: torch.Tensor, span: Span, kv: torch.Tensor, spec: AttentionSpec, *, causal: bool
+def _causal(
+    query: torch.Tensor, span: Span, kv: torch.Tensor, spec: AttentionSpec
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Attention over one part, `[1, heads, rows, dim]`, and its log-sum-exp, `[1, heads, rows]`."""
-    keys, values = span.read(kv)
-    found: tuple[torch.Tensor, torch.Tensor] = (
-        torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
-            query, keys, values, 0.0, causal, scale=spec.scale
-        )
+    """`[rows, heads, head_dim]`, and the log-sum-exps `[rows, heads]`."""
+    found, weight = _flash(query.transpose(0, 1)[None], span.read(kv), spec, causal=True)
+    return found[0].transpose(0, 1), weight[0].transpose(0, 1)
+
+
+def _seen(
+    query: torch.Tensor, span: Span, kv: torch.Tensor, spec: AttentionSpec
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """As `_causal`, where every row sees everything: the query heads of a KV head then are rows
+    of one product, which beats one product for each of them."""
+    rows, (kv_heads, group) = query.shape[0], (spec.num_kv_heads, spec.group)
+    grouped = query.unflatten(1, (kv_heads, group)).transpose(0, 1).flatten(1, 2)[None]
+    found, weight = _flash(grouped, span.read(kv), spec, causal=False)
+    found = found[0].unflatten(1, (rows, group)).transpose(0, 1).flatten(1, 2)
+    return found, weight[0].unflatten(1, (rows, group)).transpose(0, 1).flatten(1, 2)
+
+
+def _flash(
+    query: torch.Tensor, kv: tuple[torch.Tensor, torch.Tensor], spec: AttentionSpec, *, causal: bool
+) -> tuple[torch.Tensor, torch.Tensor]:
+    found: tuple[torch.Tensor, torch.Tensor]
+    found = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
+        query, *kv, 0.0, causal, scale=spec.scale
     )
     return found

@@ -14,14 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from agentkv.engine.attention.flash import MIN_ROWS as MIN_FLASH_ROWS
-from agentkv.engine.attention.flash import Prefill, Span
+from agentkv.engine.attention import flash
 from agentkv.engine.types import IntArray
 
 TILE = 256
@@ -35,7 +35,8 @@ MIN_ROWS = 32
 SCORE_BYTES = 1 << 21
 """Rows of a prefill block are chosen so that its scores stay in cache."""
 
-BoolMatrix = npt.NDArray[np.bool_]
+SHARING = 3
+"""Sequences on one prefix from which tiles, read once for all, beat a fused call for each."""
 
 
 @dataclass(slots=True)
@@ -93,44 +94,47 @@ class TilePlan:
         self._begin = kv_indptr.tolist()
         self._slots = np.ascontiguousarray(kv_indices, dtype=np.int64)
         self._rule = rule
-        self._blocks: dict[tuple[int | None, int, int | None], list[Block]] = {}
-        self._prefills: list[Prefill] | None = None
+        self._blocks: dict[tuple[int | None, int, bool], list[Block]] = {}
+        self._sequences: list[tuple[int, flash.Sequence]] | None = None
         # breaks[j] counts the places up to j where the next slot does not follow the last.
         jump = np.ones(len(kv_indices), dtype=np.int64)
         jump[1:] = np.diff(self._slots) != 1
         self._breaks = np.cumsum(jump)
         self.rows = self._first[-1]
 
-    def blocks(self, window: int | None, group: int, limit: int | None = None) -> list[Block]:
-        """The work on tiles; sequences with `limit` new rows or more are left out."""
-        key = (window, group, limit)
+    def blocks(self, window: int | None, group: int, *, fused: bool = False) -> list[Block]:
+        """The work on tiles; with `fused`, without the sequences that `fused()` lists."""
+        key = (window, group, fused)
         found = self._blocks.get(key)
         if found is None:
-            found = self._blocks[key] = [
-                *self._single(window, group),
-                *self._prefill(window, group, limit),
-            ]
+            skip = {seq for seq, _ in self._fused_sequences()} if fused else set()
+            left = [seq for seq in range(len(self._first) - 1) if seq not in skip]
+            found = [*self._single(left, window, group), *self._prefill(left, window, group)]
+            self._blocks[key] = found
         return found
 
-    def prefills(self) -> list[Prefill]:
-        """The sequences that `blocks` leaves out when asked with flash.MIN_ROWS."""
-        if self._prefills is None:
-            self._prefills = []
-            for seq in range(len(self._first) - 1):
-                first, end = self._first[seq], self._first[seq + 1]
-                if end - first < MIN_FLASH_ROWS:
-                    continue
-                slots = self._slots[self._begin[seq] : self._begin[seq + 1]]
-                cached, new = (
-                    slots[: len(slots) - (end - first)],
-                    slots[len(slots) - (end - first) :],
-                )
-                self._prefills.append(
-                    Prefill(
-                        slice(first, end), Span.of(cached) if len(cached) else None, Span.of(new)
-                    )
-                )
-        return self._prefills
+    def fused(self) -> list[flash.Sequence]:
+        """The sequences that half precision gives to the fused kernel."""
+        return [sequence for _, sequence in self._fused_sequences()]
+
+    def _fused_sequences(self) -> list[tuple[int, flash.Sequence]]:
+        if self._sequences is None:
+            first, begin = self._first, self._begin
+            rows = [slice(a, b) for a, b in pairwise(first)]
+            slots = [self._slots[a:b] for a, b in pairwise(begin)]
+            # Single rows of sequences that start with the same whole tile, by its two ends.
+            heads: dict[tuple[int, int], list[int]] = {}
+            for seq, row in enumerate(rows):
+                if row.stop - row.start == 1 and len(slots[seq]) > TILE:
+                    ends = (int(slots[seq][0]), int(slots[seq][TILE - 1]))
+                    heads.setdefault(ends, []).append(seq)
+            shared = {seq for group in heads.values() if len(group) >= SHARING for seq in group}
+            self._sequences = [
+                (seq, flash.Sequence.of(row, slots[seq]))
+                for seq, row in enumerate(rows)
+                if seq not in shared
+            ]
+        return self._sequences
 
     def _tile(self, seq: int, column: int) -> tuple[int, npt.NDArray[np.int64] | None]:
         """First slot of a tile, and its slots when they are not one run."""
@@ -142,10 +146,10 @@ class TilePlan:
         slots[: high - low] = self._slots[low:high]
         return -1, slots
 
-    def _single(self, window: int | None, group: int) -> Iterator[Block]:
+    def _single(self, seqs: list[int], window: int | None, group: int) -> Iterator[Block]:
         """Sequences with one new row (decode), batched; a tile that several read is read once."""
         buckets: dict[int, list[tuple[int, int, int]]] = {}
-        for seq in range(len(self._first) - 1):
+        for seq in seqs:
             if self._first[seq + 1] - self._first[seq] == 1:
                 at = self._begin[seq + 1] - self._begin[seq] - 1
                 low = 0 if window is None else max(0, at - window + 1) // TILE
@@ -210,12 +214,12 @@ class TilePlan:
         ragged = any(len(p[3]) < columns for p in paths)
         return Block(where, count, per, count * per, columns, ragged, tiles)
 
-    def _prefill(self, window: int | None, group: int, limit: int | None) -> Iterator[Block]:
+    def _prefill(self, seqs: list[int], window: int | None, group: int) -> Iterator[Block]:
         """Sequences with several new rows: blocks of rows, each over the tiles it can see."""
-        for seq in range(len(self._first) - 1):
+        for seq in seqs:
             first, end = self._first[seq], self._first[seq + 1]
             new = end - first
-            if new == 1 or (limit is not None and new >= limit):
+            if new == 1:
                 continue
             length = self._begin[seq + 1] - self._begin[seq]
             offset = length - new

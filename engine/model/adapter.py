@@ -108,9 +108,14 @@ class Adapter:
             out = attend(layer, query[0].transpose(0, 1).reshape(rows, heads, dim), kv)
             return out.view(1, rows, heads, dim)
 
-        extra = {"logits_to_keep": tokens.logit_rows} if self._keeps else {}
+        rows = tokens.logit_rows
+        # Never no row at all: what the model's head does with that is its own affair.
+        kept = rows if rows.numel() else rows.new_zeros(1)
+        extra = {"logits_to_keep": kept} if self._keeps else {}
         logits = _call(self._model, handler, tokens.ids, tokens.positions, **extra)
-        return logits.float() if self._keeps else logits.index_select(0, tokens.logit_rows).float()
+        if not self._keeps:
+            logits = logits.index_select(0, kept)
+        return logits[: rows.numel()].float()
 
     def _sample(self) -> torch.Tensor:
         high = self.config.vocab_size

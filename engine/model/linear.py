@@ -15,10 +15,10 @@ from torch.nn import functional
 
 # Packing optimises for this many rows; any hint from 16 on gives row-independent kernels.
 _PACK_ROWS = 512
-_PROBED_ROWS = (*range(1, 18), 24, 31, 32, 33, 48, 63, 64, 65, 96, 127, 128, 129, 200, 256)
-_FEW_ROWS = (*range(1, 10), 15, 16, 17, 31, 32, 33, 64, 65, 128)
+# A probe is a few hundred small calls; on a busy machine each may cost milliseconds.
+_PROBED_ROWS = (*range(1, 10), 12, 15, 16, 17, 31, 32, 33, 64, 65, 128)
+_FUSED_ROWS = (1, 2, 3, 4, 7, 8, 16, 17, 33)
 _LARGE = 1 << 22
-"""Weights from which a layer is probed with few row counts: the probe must stay short."""
 
 
 def packing_available(dtype: torch.dtype) -> bool:
@@ -106,22 +106,28 @@ def least_rows(linears: Iterable[Linear]) -> int | None:
 
 
 def _least(linear: Linear) -> int | None:
-    large = linear.outputs * linear.inputs > _LARGE
-    counts = _FEW_ROWS if large else _PROBED_ROWS
-    rows = counts[-1]
+    large = linear.outputs * linear.inputs >= _LARGE  # heads, mostly: tried plain, and less
+    rows = _PROBED_ROWS[-1] if large else 2 * _PROBED_ROWS[-1]
     maker = torch.Generator().manual_seed(0)
     x = torch.randn(rows, linear.inputs, generator=maker).to(linear.device, linear.dtype)
     other = torch.randn(rows, linear.outputs, generator=maker).to(linear.device, linear.dtype)
-    # Fused variants share the product's kernel; large layers (heads, mostly) are tried plain.
-    ways: list[Callable[[slice], torch.Tensor]] = [lambda part: linear(x[part])]
-    if not large:
-        ways += [lambda part: linear.plus(x[part], other[part]), lambda part: linear.silu(x[part])]
-    least = 1
-    for way in ways:
-        whole = way(slice(0, rows))
-        for count in counts[:-1]:
-            # Both ends of the input, so that a row's place in the call is varied too.
-            for part in (slice(0, count), slice(rows - count, rows)):
+
+    def differs(way: Callable[[slice], torch.Tensor], counts: Iterable[int]) -> int:
+        """The largest row count whose rows are not those of the whole call, or 0."""
+        whole, worst = way(slice(0, rows)), 0
+        for count in counts:
+            # Small calls at both ends of the input, so that a row's place is varied too.
+            for low in (0, rows - count) if count <= 16 else (0,):
+                part = slice(low, low + count)
                 if not torch.equal(way(part), whole[part]):
-                    least = max(least, count + 1)
-    return least if least <= 64 else None
+                    worst = count
+        return worst
+
+    worst = differs(lambda part: linear(x[part]), _PROBED_ROWS)
+    if not large:
+        worst = max(
+            worst,
+            differs(lambda part: linear.plus(x[part], other[part]), _FUSED_ROWS),
+            differs(lambda part: linear.silu(x[part]), _FUSED_ROWS),
+        )
+    return worst + 1 if worst < 64 else None

@@ -185,5 +185,7 @@ class Llama:
             x = layer.out.plus(attend(index, qkv[:, :heads], kv), x)
             h = functional.rms_norm(x, width, layer.mlp_norm, eps)
             x = layer.down.plus(layer.up.times(h, layer.gate.silu(h)), x)
+        if not tokens.logit_rows.numel():  # a chunk in the middle of a prompt
+            return x.new_empty((0, c.vocab_size), dtype=torch.float32)
         wanted = functional.rms_norm(x.index_select(0, tokens.logit_rows), width, self._norm, eps)
         return self._head(wanted).float()

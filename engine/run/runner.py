@@ -74,13 +74,23 @@ class ModelRunner:
         tokens = Tokens(
             ids=_padded(batch.input_ids, self._rows),
             positions=_padded(batch.positions, self._rows),
-            logit_rows=_padded(batch.logit_rows, self._rows),
+            logit_rows=_padded(batch.logit_rows, self._rows if wanted else 0),
         )
         return self.model.forward(tokens, attend)[:wanted]
 
 
-def _padded(values: IntArray, rows: int) -> torch.Tensor:
-    """int64, with zeros behind it up to `rows`."""
+EXACT_ROWS = 16
+"""Up to so many rows, and in multiples of it above, a step has the row count it has."""
+
+
+def _padded(values: IntArray, least: int) -> torch.Tensor:
+    """int64, with zeros behind it: at least `least` rows, and few distinct row counts in all.
+
+    The matrix library keeps a compiled kernel (about 90 KiB) for each row count that it has seen;
+    with every count between 1 and the token budget, a server's memory would creep for hours.
+    """
     found = torch.from_numpy(values).long()
-    missing = rows - found.shape[0]
+    count = found.shape[0]
+    rows = count if count <= EXACT_ROWS else -(-count // EXACT_ROWS) * EXACT_ROWS
+    missing = max(rows, least) - count
     return torch.cat((found, found.new_zeros(missing))) if missing > 0 else found

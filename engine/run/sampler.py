@@ -26,6 +26,8 @@ from agentkv.engine.types import IntArray, SamplingParams, TokenLogprob
 _MASK = float("-inf")
 # Below this the division by the temperature overflows; the result is greedy anyway.
 _COLD = 1e-5
+# The nucleus almost always lies within this many tokens; a full sort is the fallback.
+_NUCLEUS = 256
 
 
 @dataclass(slots=True, kw_only=True)
@@ -130,27 +132,38 @@ def _choose(raw: torch.Tensor, state: SampleState) -> int:
     x = _shaped(raw, state)
     if p.temperature < _COLD or p.top_k == 1:
         return int(x.argmax())
-    x = x / p.temperature
-    size = x.shape[0]
-    k = p.top_k if 0 < p.top_k < size else size
-    # Sorted by probability, ties by token id, so that the draw is the same on every run.
-    if k < size:
-        # One more than k would not help: ties at the border are broken by topk's own order,
-        # which is fixed for given logits.
-        values, ids = x.topk(k)
-    else:
-        values, ids = x.sort(descending=True, stable=True)
-    prob = torch.softmax(values.double(), dim=-1)
-    if p.top_p < 1.0:
-        before = prob.cumsum(0) - prob
-        prob = prob.masked_fill(before >= p.top_p, 0.0)  # keeps the token that crosses the line
+    prob, ids = _candidates(x / p.temperature, p.top_k, p.top_p)
     if p.min_p > 0.0:
-        prob = prob.masked_fill(prob < p.min_p * prob[0], 0.0)
+        prob = prob.masked_fill(prob < p.min_p * prob.max(), 0.0)
     total = prob.cumsum(0)
     mark = state.draw() * float(total[-1])
     at = int(torch.searchsorted(total, torch.tensor(mark, dtype=total.dtype), right=True))
-    last = int((prob > 0).nonzero()[-1])
-    return int(ids[min(at, last)])
+    if at >= len(total) or prob[at] == 0:  # the draw was rounded onto the upper end
+        at = int((prob > 0).nonzero()[-1])
+    return at if ids is None else int(ids[at])
+
+
+def _candidates(
+    x: torch.Tensor, top_k: int, top_p: float
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Weights (float64, not normalised) of the tokens that top-k and top-p leave, and their ids;
+    None for the ids when it is the whole vocabulary in order (which needs no sorting)."""
+    size = x.shape[0]
+    if 0 < top_k < size:
+        values, ids = x.topk(top_k)
+    elif top_p < 1.0:
+        values, ids = x.topk(min(_NUCLEUS, size))
+    else:
+        return torch.softmax(x, dim=-1).double(), None
+    cut = len(values) < size and not 0 < top_k < size
+    prob = torch.softmax(values.double(), dim=-1)
+    if cut:  # shares of the whole vocabulary, not of the part that was sorted
+        prob *= torch.exp(values.double().logsumexp(0) - x.double().logsumexp(0))
+        if float(prob.sum()) < top_p:
+            values, ids = x.sort(descending=True, stable=True)
+            prob = torch.softmax(values.double(), dim=-1)
+    before = prob.cumsum(0) - prob
+    return prob.masked_fill(before >= top_p, 0.0), ids  # keeps the token that crosses the line
 
 
 def _shaped(raw: torch.Tensor, state: SampleState) -> torch.Tensor:

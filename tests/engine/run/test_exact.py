@@ -145,3 +145,19 @@ def test_adapted_models_do_not_promise_bits_and_agree_to_rounding(
         (adapted.random_ids(9), 0, np.arange(400, 409)), (adapted.ids[200:], 200, slots)
     )
     assert float((got[9:] - adapted.cold[200:]).abs().max()) < 1e-4
+
+
+@pytest.mark.parametrize("config", ["LlamaConfig", "Olmo2Config"])
+def test_a_chunk_without_wanted_logits_still_fills_the_pool(
+    config: str, tiny: Any, part: Any, batch: Any
+) -> None:
+    bench = Bench(tiny(config)[0], part, batch)
+    slots = np.arange(600, 1000)
+    whole = batch(part(bench.ids[:100], 0, slots))
+    silent = type(whole)(
+        **{f: getattr(whole, f) for f in whole.__slots__ if f != "logit_rows"},
+        logit_rows=whole.logit_rows[:0],
+    )
+    assert bench.runner.forward(silent).shape == (0, bench.model.config.vocab_size)
+    got = bench.forward((bench.ids[100:101], 100, slots))[0]
+    assert float((got - bench.cold[100]).abs().max()) < 1e-4

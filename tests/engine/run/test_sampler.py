@@ -165,3 +165,14 @@ def test_empty_and_mismatched_batches() -> None:
     assert Sampler(VOCAB).sample(torch.zeros(0, VOCAB), []) == []
     with pytest.raises(ValueError, match="rows of logits"):
         Sampler(VOCAB).sample(torch.zeros(2, VOCAB), [state()])
+
+
+def test_a_flat_nucleus_beyond_the_first_tokens_is_complete() -> None:
+    size = 2000
+    flat = torch.zeros(size)
+    flat[:10] = -20.0
+    sampler, s = Sampler(size), state(seed=5, top_p=0.5)
+    found = {sampler.sample(flat[None], [s])[0].token_id for _ in range(3000)}
+    # Half of 1,990 equal tokens: far more than the part that is sorted first.
+    assert 700 < len(found) <= 996
+    assert not found & set(range(10))
