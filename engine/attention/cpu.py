@@ -34,6 +34,7 @@ class _Read:
     """
 
     start: int
+    width: int
     slots: torch.Tensor | None
     mask: torch.Tensor
     query: torch.Tensor
@@ -101,11 +102,12 @@ class CpuAttention:
             reads.append(
                 _Read(
                     start=tile.start,
+                    width=tile.width,
                     slots=tile.slots,
                     mask=self._visible if tile.mask is None else tile.mask,
                     query=query[:, low:high],
-                    raw=self._buffer("raw", (heads, high - low, TILE)),
-                    score=score[:, low:high, tile.column * TILE : (tile.column + 1) * TILE],
+                    raw=self._buffer("raw", (heads, high - low, tile.width)),
+                    score=score[:, low:high, tile.column * TILE :][..., : tile.width],
                     part=self._buffer("part", (heads, high - low, dim)),
                     result=result[:, low:high],
                 )
@@ -153,17 +155,17 @@ class CpuAttention:
             out.index_copy_(0, block.rows, work.picked.to(out.dtype))
 
     def _tile(self, kv: torch.Tensor, read: _Read) -> torch.Tensor:
-        """A tile of K or V, float32 `[TILE, kv_heads, head_dim]`, valid until the next call."""
+        """A tile of K or V, float32 `[width, kv_heads, head_dim]`, valid until the next call."""
         # A view may run past the sequence into slots that hold other requests' tokens, or none
         # yet. They are masked, and finite (see KVPool), so that 0 times them is 0.
         if read.slots is None:
-            part = kv[read.start : read.start + TILE]
+            part = kv[read.start : read.start + read.width]
         else:
-            gathered = self._buffer("gathered", (TILE, *kv.shape[1:]), kv.dtype)
+            gathered = self._buffer("gathered", (read.width, *kv.shape[1:]), kv.dtype)
             part = torch.index_select(kv, 0, read.slots, out=gathered)
         if part.dtype == torch.float32:
             return part
-        return self._buffer("widened", (TILE, *kv.shape[1:])).copy_(part)
+        return self._buffer("widened", (read.width, *kv.shape[1:])).copy_(part)
 
     def _product(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> None:
         """out = a @ b, batched over KV heads."""

@@ -35,6 +35,7 @@ _COUNTS = (
     384,
 )
 _FIXED = 16
+_WIDTHS = (64, 128, 192)
 
 
 def row_rule(spec: AttentionSpec) -> tuple[RowRule, bool]:
@@ -51,9 +52,9 @@ def _rule(kv_heads: int, dim: int, threads: int) -> tuple[RowRule, bool]:
     with torch.inference_mode():
         exact = _softmax_ignores_hidden(kv_heads)
         differing = _differing(kv_heads, dim)
-    for step in _STEPS:
-        if not any(count % step == 0 for count in differing):
-            return RowRule(step=step), exact
+        for step in _STEPS:
+            if not any(count % step == 0 for count in differing):
+                return RowRule(step=step, narrow=_narrow(kv_heads, dim, step)), exact
     return RowRule(step=_FIXED, fixed=True), exact
 
 
@@ -74,6 +75,30 @@ def _differing(kv_heads: int, dim: int) -> list[int]:
         if not (same and torch.equal(torch.bmm(weight[:, part], values), sums[:, part])):
             found.append(count)
     return found
+
+
+def _narrow(kv_heads: int, dim: int, step: int) -> tuple[int, ...]:
+    """How many first columns of a tile give what the whole tile gives with the rest hidden.
+
+    A library that adds up a long inner axis in blocks gives the same sums up to the first block.
+    """
+    maker = torch.Generator().manual_seed(2)
+    pool = torch.randn(2, TILE + 16, kv_heads, dim, generator=maker)
+    keys, values = pool[0, 7 : 7 + TILE].permute(1, 2, 0), pool[1, 7 : 7 + TILE].permute(1, 0, 2)
+    good = set(_WIDTHS)
+    for rows in sorted({max(4, step), 2 * max(4, step), 32}):
+        query = torch.randn(kv_heads, rows, dim, generator=maker)
+        scores = torch.bmm(query, keys)
+        for width in _WIDTHS:
+            weight = torch.rand(kv_heads, rows, TILE, generator=maker)
+            weight[..., width - 13 :] = 0
+            few = torch.bmm(weight[..., :width], values[:, :width])
+            if not (
+                torch.equal(torch.bmm(query, keys[..., :width]), scores[..., :width])
+                and torch.equal(few, torch.bmm(weight, values))
+            ):
+                good.discard(width)
+    return tuple(sorted(good))
 
 
 def _softmax_ignores_hidden(kv_heads: int) -> bool:

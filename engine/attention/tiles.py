@@ -7,7 +7,9 @@ Positions of a sequence are cut into tiles of `TILE` at absolute multiples of it
 
 A tile is always read whole, so the shapes of the two products never depend on how long a
 sequence is, where its prefill was cut, or who else is in the batch. A tile whose slots are one
-run is read in place; only a tile that spans two runs is gathered.
+run is read in place; only a tile that spans two runs is gathered. One exception: a decoding row
+reads fewer columns of its last tile, where the probe found that this changes no bit
+(`RowRule.narrow`).
 """
 
 from __future__ import annotations
@@ -44,7 +46,7 @@ class Tile:
     """Token rows `[lo, hi)` of a block read these `TILE` slots as score column `column`.
 
     `slots` is None when they are the run `[start, start + TILE)`. `mask` is float32
-    `[1 or score rows, TILE]`, or None when every row sees every position.
+    `[1 or score rows, width]`, or None when every row sees every position. `width`: columns read.
     """
 
     lo: int
@@ -53,6 +55,7 @@ class Tile:
     start: int
     slots: torch.Tensor | None
     mask: torch.Tensor | None
+    width: int = TILE
 
 
 @dataclass(slots=True)
@@ -60,8 +63,8 @@ class Block:
     """Query rows that share one softmax call: `count` token rows of `per` score rows each.
 
     `per` is the number of query heads for each KV head, or more where a product needs more rows
-    to be exact; the surplus is padding. `score_rows >= count * per`. `ragged`: some row has fewer
-    tiles than `columns`, so that its other scores must be filled in.
+    to be exact; the surplus is padding. `score_rows >= count * per`. `ragged`: some row reads fewer
+    than `columns` whole tiles, so that its other scores must be filled in.
     """
 
     rows: slice | torch.Tensor
@@ -78,10 +81,12 @@ class Block:
 @dataclass(frozen=True, slots=True)
 class RowRule:
     """What makes a product's row independent of its neighbours: row counts that are multiples of
-    `step`; with `fixed`, calls of exactly `step` rows each."""
+    `step`; with `fixed`, calls of exactly `step` rows each. `narrow`: so many first columns of
+    a tile (ascending) give the same result as all of it with the others hidden."""
 
     step: int = 4
     fixed: bool = False
+    narrow: tuple[int, ...] = ()
 
 
 class TilePlan:
@@ -191,16 +196,20 @@ class TilePlan:
                 ):
                     before[1].hi = row + 1
                     continue
-                mask = None
+                mask, width = None, TILE
                 if hidden:
-                    mask = _mask(np.array([at]), column, window)
+                    if column == at // TILE:
+                        fits = (w for w in self._rule.narrow if w > at % TILE)
+                        width = next(fits, TILE)
+                    mask = _mask(np.array([at]), column, window)[:, :width]
                 tile = Tile(
                     row,
                     row + 1,
                     local,
                     name,
-                    None if slots is None else torch.from_numpy(slots),
+                    None if slots is None else torch.from_numpy(slots[:width]),
                     mask,
+                    width,
                 )
                 tiles.append(tile)
                 last[local] = (name, tile)
@@ -211,7 +220,7 @@ class TilePlan:
             if rows == list(range(rows[0], rows[0] + count))
             else torch.tensor(rows)
         )
-        ragged = any(len(p[3]) < columns for p in paths)
+        ragged = any(len(p[3]) < columns for p in paths) or any(t.width < TILE for t in tiles)
         return Block(where, count, per, count * per, columns, ragged, tiles)
 
     def _prefill(self, seqs: list[int], window: int | None, group: int) -> Iterator[Block]:
