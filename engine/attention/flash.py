@@ -23,25 +23,34 @@ from agentkv.engine.attention.base import AttentionSpec
 DTYPES = (torch.bfloat16, torch.float16)
 
 
+MAX_RUNS = 16
+"""Up to so many runs of slots are copied one by one; more, and an indexed gather is faster."""
+
+
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Positions of a sequence: the run `[start, start + count)` of slots, or the listed slots."""
+    """Positions of a sequence: runs `(start, end)` of slots in order, or the listed slots."""
 
-    start: int
-    count: int
+    runs: tuple[tuple[int, int], ...]
     slots: torch.Tensor | None
 
     @classmethod
     def of(cls, slots: npt.NDArray[np.int64]) -> Span:
-        run = bool((np.diff(slots) == 1).all())
-        return cls(int(slots[0]), len(slots), None if run else torch.from_numpy(slots))
+        cuts = np.flatnonzero(np.diff(slots) != 1)
+        if len(cuts) >= MAX_RUNS:
+            return cls((), torch.from_numpy(slots))
+        starts = [int(slots[0]), *slots[cuts + 1].tolist()]
+        ends = [*(slots[cuts] + 1).tolist(), int(slots[-1]) + 1]
+        return cls(tuple(zip(starts, ends, strict=True)), None)
 
     def read(self, kv: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """K and V, `[1, kv_heads, count, head_dim]` each."""
-        if self.slots is None:
-            part = kv[:, self.start : self.start + self.count]
-        else:
+        if self.slots is not None:
             part = kv.index_select(1, self.slots)
+        elif len(self.runs) == 1:
+            part = kv[:, slice(*self.runs[0])]
+        else:
+            part = torch.cat([kv[:, slice(*run)] for run in self.runs], dim=1)
         part = part.transpose(1, 2)
         return part[0:1], part[1:2]
 

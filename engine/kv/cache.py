@@ -20,8 +20,8 @@ from agentkv.engine.types import IntArray
 if TYPE_CHECKING:
     from agentkv.engine.sched.request import Request
 
-GROW_TOKENS = 16
-"""Slots a decoding request takes at a time, so that its tail stays one run."""
+GROW_TOKENS = 64
+"""Slots a request takes ahead of its tokens, so that prompt and answer stay one run."""
 
 
 class KVCache:
@@ -91,11 +91,11 @@ class KVCache:
         if missing > self.available_pages:
             return False
         if missing > self.pages.free_pages:
-            # A little more than asked, so that decoding under pressure does not cut one token a step.
-            least = missing - self.pages.free_pages
-            self._free(
-                self.tree.evict(max(least, min(64, self.total_pages // 256)) * self.page_size)
-            )
+            # A thirty-second of the pool at a time: whole old sequences go, and free slots come in
+            # long runs. Exactly what is missing, and a full pool would end up in pieces.
+            least = max(missing - self.pages.free_pages, self.total_pages // 32)
+            sliver = min(256, self.total_pages * self.page_size // 64)
+            self._free(self.tree.evict(least * self.page_size, sliver))
         after = None
         if request.allocated:
             after = int(request.slots[request.allocated - 1]) // self.page_size
@@ -108,6 +108,14 @@ class KVCache:
         request.allocated += missing * self.page_size
         self.private_pages += missing
         return True
+
+    def grow_ahead(self, request: Request, most: int) -> None:
+        """Take up to `GROW_TOKENS` slots more than are needed now, `most` tokens in all, while
+        memory is plenty. One at a time, the tails of requests that decode together interleave, and
+        attention has to gather what could be read in place."""
+        ahead = min(max(request.allocated, request.length) + GROW_TOKENS, most)
+        if self.available_pages > self.total_pages // 4:
+            self.grow(request, ahead)
 
     def publish(self, request: Request) -> None:
         """Hand the computed whole pages to the tree, so that others can use them at once.

@@ -312,11 +312,12 @@ class RadixTree:
             self._offer(parent)
         return existed
 
-    def evict(self, tokens: int) -> IntArray:
+    def evict(self, tokens: int, sliver: int = 0) -> IntArray:
         """Evict at least `tokens` tokens, leaves first, or all there are. Returns their slots.
 
         The last leaf is cut at a page border instead of going whole, so that no more is lost than
-        was asked for.
+        was asked for; but a head of at most `sliver` tokens goes too, since slivers leave the free
+        slots in pieces.
         """
         freed: list[IntArray] = []
         missing = tokens
@@ -327,7 +328,7 @@ class RadixTree:
             node.heap_key = -1.0
             keep = len(node.ids) - missing
             keep -= keep % self.page_size
-            if keep > 0:
+            if keep > sliver:
                 freed.append(self._trim(node, keep))
             else:
                 freed.append(self._bury(node))

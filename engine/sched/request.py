@@ -119,6 +119,11 @@ class Request:
         return self.ids[self.prompt_len : self.length]
 
     @property
+    def last(self) -> int:
+        """Tokens that will ever have K/V: all but the last sampled one."""
+        return self.prompt_len + max(0, self.max_new - 1)
+
+    @property
     def pending(self) -> int:
         """Tokens whose K/V is still to be computed."""
         return self.length - self.committed

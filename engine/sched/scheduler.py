@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from agentkv.engine.errors import PoolTooSmall
-from agentkv.engine.kv.cache import GROW_TOKENS, KVCache
+from agentkv.engine.kv.cache import KVCache
 from agentkv.engine.sched.batch import ForwardBatch
 from agentkv.engine.sched.queue import POLICIES
 from agentkv.engine.sched.request import Request, Status
@@ -90,7 +90,7 @@ class Scheduler:
 
     def submit(self, request: Request) -> None:
         """Queue a request. Raises `PoolTooSmall` at once when it could never fit."""
-        needed = self.cache.pages_for(request.prompt_len + max(0, request.max_new - 1))
+        needed = self.cache.pages_for(request.last)
         if needed > self.cache.total_pages:
             raise PoolTooSmall(
                 needed=needed, total=self.cache.total_pages, page_size=self.cache.page_size
@@ -197,11 +197,7 @@ class Scheduler:
                 continue
             if request.committed < request.allocated:
                 continue
-            # Where memory is plenty, take a few slots at once, so that the tail stays one run.
-            last = request.prompt_len + max(0, request.max_new - 1)
-            ahead = min(request.committed + GROW_TOKENS, last)
-            if self.cache.pages.free_pages > self.cache.total_pages // 4:
-                self.cache.grow(request, ahead)
+            self.cache.grow_ahead(request, request.last)
             while not self.cache.grow(request, request.committed + 1):
                 victim = self._victim()
                 self._retract(victim)
@@ -273,6 +269,7 @@ class Scheduler:
         self.cache.open(request)
         # Locking took pages out of the evictable ones: count again (D).
         if self._fits(request, request.allocated) and self.cache.grow(request, request.length):
+            self.cache.grow_ahead(request, request.last)
             return True
         self.cache.release(request)
         if request.retractions == 0:
@@ -287,7 +284,8 @@ class Scheduler:
 
     def _expected(self, request: Request) -> int:
         left = min(request.max_new - request.sampled, RESERVE_CAP)
-        return self.cache.pages_for(int(left * self._ratio))
+        ahead = max(0, request.allocated - request.length)  # slots it has already
+        return self.cache.pages_for(max(0, int(left * self._ratio) - ahead))
 
     def _work(self, request: Request, count: int) -> Work:
         start, end = request.committed, request.committed + count

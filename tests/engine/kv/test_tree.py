@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 
-from agentkv.engine.kv.tree import RadixTree, TreeError, lru
+from agentkv.engine.kv.cache import KVCache
+from agentkv.engine.kv.tree import EvictionKey, RadixTree, TreeError, hot_lru, lru
+from agentkv.engine.sched.request import Request
 
 NS = (("salt", None),)
 
@@ -223,3 +228,33 @@ def test_eviction_order_does_not_need_a_walk() -> None:
             tree.unlock(tree.lock(NS, tree.match(NS, run(1000 * i, 3))))
         assert len(tree._leaves) <= 1024 + 8 * 200, round_
     assert tree.evict(3).tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("share", [0.1, 0.25, 0.5])
+def test_the_bonus_for_hot_prefixes_never_costs_hits_on_recorded_traffic(
+    traces: Path, share: float
+) -> None:
+    """B014: three hot system prompts among one-time requests; 512-token blocks become 8 tokens."""
+    lines = (traces / "hash" / "mooncake_toolagent_excerpt74.jsonl").read_text().splitlines()
+    blocks = [json.loads(line)["hash_ids"] for line in lines]
+    prompts = [
+        (np.array(b, dtype=np.int32)[:, None] * 8 + np.arange(8, dtype=np.int32)).reshape(-1)
+        for b in blocks
+    ]
+    distinct = 8 * len({b for row in blocks for b in row})
+    pool = max(int(share * distinct), max(len(p) for p in prompts))
+
+    def hits(eviction: EvictionKey) -> int:
+        cache = KVCache(pool, eviction=eviction)
+        total = 0
+        for i, prompt in enumerate(prompts):
+            request = Request(str(i), prompt, max_new=0)
+            cache.open(request)
+            total += request.cached_tokens or 0
+            assert cache.grow(request, len(prompt))
+            request.committed = len(prompt)
+            cache.release(request)
+            cache.check(deep=True)
+        return total
+
+    assert hits(hot_lru) >= hits(lru) > 0

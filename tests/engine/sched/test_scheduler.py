@@ -140,11 +140,11 @@ def test_an_aborted_prefill_leaves_its_whole_pages(device: Make, page: int) -> N
 
 def test_cached_tokens_are_fixed_at_first_admission(device: Make) -> None:
     """P: chunking, retraction and abort-and-retry never change them, nor exceed n - 1."""
-    d = device(100, max_batch_tokens=16)
+    d = device(130, max_batch_tokens=64)
     d.submit(text(1, 20), 0)
     d.drain()
-    d.scheduler._ratio = 0.1  # as after many steps: little is reserved
-    requests = [d.submit([*text(1, 20), i, *text(i, 20)], 40) for i in range(4)]
+    d.scheduler._ratio = 0.0  # nothing is reserved: all are admitted, and the pool is too small
+    requests = [d.submit([*text(1, 20), i, *text(i, 20)], 59) for i in range(4)]
     seen: dict[str, int] = {}
     while not d.scheduler.idle:
         d.step()
@@ -154,7 +154,7 @@ def test_cached_tokens_are_fixed_at_first_admission(device: Make) -> None:
                 assert 0 <= r.cached_tokens <= r.prompt_len - 1
     assert d.scheduler.retractions > 0, "the pool was meant to be too small for all"
     for i, r in enumerate(requests):
-        assert r.output.tolist() == d.alone([*text(1, 20), i, *text(i, 20)], 40)
+        assert r.output.tolist() == d.alone([*text(1, 20), i, *text(i, 20)], 59)
         assert seen[r.id] == 20
 
 
