@@ -76,7 +76,12 @@ class Session:
         known = min(best, len(ids) - 1) // self.page * self.page
         matched = 0 if lose else known
         verdict, record = self.explainer.explain(
-            p, namespace=namespace, session=session, matched=matched, known=known, page_size=self.page
+            p,
+            namespace=namespace,
+            session=session,
+            matched=matched,
+            known=known,
+            page_size=self.page,
         )
         full = np.concatenate([ids, np.array([ord(c) for c in output], dtype=np.int32)])
         self.explainer.finished(record, full, len(full))

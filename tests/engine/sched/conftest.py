@@ -62,8 +62,12 @@ class Device:
             request = work.request
             hashes = self.prefix_hash(request.namespace, request.ids[: work.start + work.count])
             rows = slice(batch.qo_indptr[i], batch.qo_indptr[i + 1])
-            assert batch.input_ids[rows].tolist() == request.ids[work.start :][: work.count].tolist()
-            assert batch.positions[rows].tolist() == list(range(work.start, work.start + work.count))
+            assert (
+                batch.input_ids[rows].tolist() == request.ids[work.start :][: work.count].tolist()
+            )
+            assert batch.positions[rows].tolist() == list(
+                range(work.start, work.start + work.count)
+            )
             for slot, value in zip(batch.out_slots[rows], hashes[work.start :], strict=True):
                 self.memory[slot] = value
         for i, work in enumerate(step.works):

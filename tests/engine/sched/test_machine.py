@@ -16,7 +16,38 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from agentkv.engine.sched.request import Request, Status
 from tests.engine.sched.conftest import Device
 
-BASE = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9, 3, 2, 3, 8, 4, 6, 2, 6, 4, 3, 3, 8, 3, 2, 7] * 2
+BASE = [
+    3,
+    1,
+    4,
+    1,
+    5,
+    9,
+    2,
+    6,
+    5,
+    3,
+    5,
+    8,
+    9,
+    7,
+    9,
+    3,
+    2,
+    3,
+    8,
+    4,
+    6,
+    2,
+    6,
+    4,
+    3,
+    3,
+    8,
+    3,
+    2,
+    7,
+] * 2
 
 
 class SchedulerMachine(RuleBasedStateMachine):
