@@ -283,7 +283,7 @@ def test_what_cannot_fit_is_refused_with_numbers(make_engine: Make) -> None:
 )
 def test_bad_input_names_its_field(
     make_engine: Make, prompt: object, options: dict, param: str
-) -> None:  # type: ignore[type-arg]
+) -> None:
     engine = make_engine()
     with pytest.raises(InvalidRequest) as error:
         engine.generate(prompt, SamplingParams(**options))  # type: ignore[arg-type]
@@ -305,7 +305,7 @@ def test_bad_input_names_its_field(
         {"seed": 2**70},
     ],
 )
-def test_sampling_parameters_are_checked(options: dict) -> None:  # type: ignore[type-arg]
+def test_sampling_parameters_are_checked(options: dict) -> None:
     with pytest.raises(InvalidRequest) as error:
         SamplingParams(**options)
     assert error.value.param == next(iter(options))
@@ -473,7 +473,7 @@ def test_eight_threads_on_a_pool_hardly_larger_than_one_prompt(
 def test_configuration_is_checked() -> None:
     for bad in ({"page_size": 3}, {"policy": "best"}, {"max_running": 0}, {"pool_tokens": 0}):
         with pytest.raises(InvalidRequest):
-            EngineConfig(**bad)  # type: ignore[arg-type]
+            EngineConfig(**bad)
 
 
 def test_ids_come_in_any_integer_form(make_engine: Make) -> None:

@@ -24,7 +24,8 @@ class Part:
 
 def prompt(*parts: Part) -> RenderedPrompt:
     """One token a character; the code point is the id."""
-    spans, ids = [], []
+    spans: list[Span] = []
+    ids: list[int] = []
     for part in parts:
         spans.append(
             Span(

@@ -248,7 +248,7 @@ def test_the_bonus_for_hot_prefixes_never_costs_hits_on_recorded_traffic(
         cache = KVCache(pool, eviction=eviction)
         total = 0
         for i, prompt in enumerate(prompts):
-            request = Request(str(i), prompt, max_new=0)
+            request = Request(str(i), prompt.astype(np.int32), max_new=0)
             cache.open(request)
             total += request.cached_tokens or 0
             assert cache.grow(request, len(prompt))
