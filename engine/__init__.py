@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from agentkv.engine import threads as _threads  # noqa: F401  (sets how threads wait, before torch)
 from agentkv.engine.config import EngineConfig
 from agentkv.engine.types import (
     CacheFacts,

@@ -23,7 +23,6 @@ from typing import Any, Self, TypeVar
 
 import torch
 
-from agentkv.engine import threads  # noqa: F401  (must come before torch)
 from agentkv.engine.call import Call, Sequel
 from agentkv.engine.config import EngineConfig
 from agentkv.engine.errors import (

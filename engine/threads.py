@@ -1,8 +1,9 @@
-"""How the CPU's worker threads wait. Imported before torch, by `engine.py`, for its effect.
+"""How the CPU's worker threads wait. Imported for its effect, by the package, before torch.
 
-OpenMP threads spin at barriers by default. With a foreign process on one of few cores, each barrier
-then costs a scheduling quantum (milliseconds, hundreds of times a step); sleeping at barriers costs
-microseconds on a quiet machine. `bench cpu` prints both. A value that the user has set stands.
+OpenMP threads spin at barriers by default. With a foreign process on one of few cores, or with two
+thread teams in one process, each barrier then costs up to a scheduling quantum (milliseconds,
+hundreds of times a step); sleeping at barriers costs microseconds on a quiet machine. A value that
+the user has set stands, and a torch that was imported before keeps what it found.
 """
 
 from __future__ import annotations
