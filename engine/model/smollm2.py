@@ -16,6 +16,7 @@ import sys
 import time
 import zipfile
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -212,9 +213,9 @@ def _sha256(file: Path) -> str:
 
 def _bytes_in(folder: Path) -> int:
     total = 0
-    for file in folder.rglob("*"):
-        try:
-            total += file.stat().st_size
-        except OSError:  # pip moves its files about
-            continue
+    # pip moves files and folders about meanwhile; os.walk passes over those that are gone.
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            with suppress(OSError):
+                total += os.stat(os.path.join(parent, name)).st_size
     return total
