@@ -1,7 +1,8 @@
 """Speed on this machine: the engine beside transformers, one after the other in the same run.
 
-Both sides have the same weights and dtype. Each repetition measures A then B, so that a slow
-moment of the machine touches both; the table shows medians. Prompts are fresh random tokens in
+Both sides have the same weights, dtype and threads, and a process of their own. Each repetition
+measures A then B, never both at once, so that a slow moment of the machine touches both; the table
+shows medians. Prompts are fresh random tokens in
 every repetition, so nothing is cached but where the row says so.
 """
 
@@ -15,7 +16,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from agentkv.bench.check import Report, median, progress
-from agentkv.bench.peer import Peer
+from agentkv.bench.peer import PeerProcess
 from agentkv.engine import Engine, SamplingParams
 from agentkv.engine.model import store
 from agentkv.engine.types import IntArray
@@ -61,8 +62,10 @@ def compare(
     """The engine against transformers in one dtype."""
     rng = np.random.default_rng(seed)
     ours, theirs = Samples(), Samples()
-    with Engine(model=model, dtype=dtype, threads=threads, pool_tokens=16 * 1024) as engine:
-        peer = Peer(store.resolve(model), dtype)
+    with (
+        Engine(model=model, dtype=dtype, threads=threads, pool_tokens=16 * 1024) as engine,
+        PeerProcess(store.resolve(model), dtype, threads) as peer,
+    ):
         vocab = engine.tokenizer.vocab_size
         for step in range(repeats + 1):
             progress(f"{dtype}: {'warm-up' if step == 0 else f'repetition {step} of {repeats}'}")

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 import torch
@@ -84,3 +87,55 @@ class Peer:
                 return_dict_in_generate=True,
                 output_logits=logits,
             )
+
+
+class PeerProcess:
+    """A `Peer` in a process of its own, for timings: one call at a time, the caller waits.
+
+    In one process each side's thread team, heap and pages are in the other's way, and which of
+    them pays depends on who was loaded first.
+    """
+
+    def __init__(self, model_dir: Path, dtype: str, threads: int | None = None) -> None:
+        self._pool = ProcessPoolExecutor(
+            1, get_context("spawn"), initializer=_load, initargs=(model_dir, dtype, threads)
+        )
+
+    def first_token(self, prompt: IntArray) -> float:
+        """Seconds from the call to the first token, taken in that process."""
+        return self._pool.submit(_first_token, prompt).result()
+
+    def decode_rate(self, prompts: Sequence[IntArray], new_tokens: int) -> float:
+        """Tokens per second of all prompts together, after their first token."""
+        return self._pool.submit(_decode_rate, prompts, new_tokens).result()
+
+    def __enter__(self) -> PeerProcess:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        self._pool.shutdown()
+
+
+_here: Peer | None = None
+
+
+def _load(model_dir: Path, dtype: str, threads: int | None) -> None:
+    global _here
+    if threads:
+        torch.set_num_threads(threads)
+    _here = Peer(model_dir, dtype)
+
+
+def _first_token(prompt: IntArray) -> float:
+    assert _here is not None
+    return _here.first_token(prompt)
+
+
+def _decode_rate(prompts: Sequence[IntArray], new_tokens: int) -> float:
+    assert _here is not None
+    return _here.decode_rate(prompts, new_tokens)
