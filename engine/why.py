@@ -3,7 +3,8 @@
 The engine knows at which token a prompt left the tree; this room knows which part of which earlier
 prompt stood there. It says what is known and `unknown` otherwise; it never guesses. What it does
 not know: text semantics, the user's intent, or other namespaces (looking there would tell one
-tenant what another one sent).
+tenant what another one sent). Of a session it does know that it was elsewhere before: with another
+model (`model_changed`, also in another engine of this process) or in another namespace.
 
 Bounded: the last `PER_SESSION` prompts of the last `SESSIONS` sessions, least recent forgotten.
 No torch here.
@@ -13,9 +14,10 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from agentkv.engine.kv.tree import Namespace
 from agentkv.engine.types import IntArray, Miss, Reason, RenderedPrompt, Span
 
 SESSIONS = 512
@@ -43,7 +45,7 @@ class Record:
     `computed`: how many of these tokens had their K/V published when the call ended.
     """
 
-    namespace: Hashable
+    namespace: Namespace
     prompt: IntArray
     spans: tuple[Span, ...]
     full: IntArray
@@ -59,16 +61,45 @@ class Verdict:
     miss: Miss | None
 
 
+class Whereabouts:
+    """The namespace that each session was last seen in. Bounded and thread-safe."""
+
+    def __init__(self, sessions: int = SESSIONS) -> None:
+        self._limit = sessions
+        self._lock = threading.Lock()
+        self._seen: OrderedDict[str, Namespace] = OrderedDict()
+
+    def move(self, session: str, namespace: Namespace) -> Namespace | None:
+        """Note where `session` is now; returns where it was, None for a new one."""
+        with self._lock:
+            before = self._seen.pop(session, None)
+            self._seen[session] = namespace
+            while len(self._seen) > self._limit:
+                self._seen.popitem(last=False)
+        return before
+
+    def __len__(self) -> int:
+        with self._lock:
+            return len(self._seen)
+
+
+EVERYWHERE = Whereabouts()
+"""Of the process: a fallback to another model is another engine."""
+
+
 class Explainer:
     """Remembers recent prompts by session. Thread-safe; every method is cheap (a few compares).
 
     `decode` turns token ids into text, special tokens included, for the snippets of a miss.
+    `whereabouts`: shared with the other engines of the process unless given.
     """
 
-    def __init__(self, decode: Decode | None = None) -> None:
+    def __init__(
+        self, decode: Decode | None = None, *, whereabouts: Whereabouts | None = None
+    ) -> None:
         self._decode = decode
-        self._sessions: OrderedDict[tuple[Hashable, str], deque[Record]] = OrderedDict()
-        self._elsewhere: OrderedDict[str, Hashable] = OrderedDict()
+        self._whereabouts = EVERYWHERE if whereabouts is None else whereabouts
+        self._sessions: OrderedDict[tuple[Namespace, str], deque[Record]] = OrderedDict()
         self._recent: deque[Record] = deque(maxlen=RECENT)
         self._lock = threading.Lock()
 
@@ -76,7 +107,7 @@ class Explainer:
         self,
         prompt: RenderedPrompt,
         *,
-        namespace: Hashable,
+        namespace: Namespace,
         session: str | None,
         matched: int,
         known: int,
@@ -91,12 +122,9 @@ class Explainer:
         """
         with self._lock:
             previous = self._previous(prompt, namespace, session)
-            moved = (
-                session is not None
-                and previous is None
-                and self._elsewhere.get(session, namespace) != namespace
-            )
             record = self._remember(prompt, namespace, session)
+        was_in = self._whereabouts.move(session, namespace) if session is not None else None
+        moved = was_in is not None and previous is None and was_in != namespace
         shared = 0
         if previous is not None:
             shared = min(common_prefix(prompt.token_ids, previous.full), previous.computed)
@@ -117,7 +145,9 @@ class Explainer:
         elif min(known, most) - min(known, most) % page_size > matched:
             miss = self._miss(prompt, matched, "evicted", None, None)
         elif moved:
-            miss = self._miss(prompt, matched, "other_namespace", None, None)
+            other_model = was_in is not None and _model(was_in) != _model(namespace)
+            reason: Reason = "model_changed" if other_model else "other_namespace"
+            miss = self._miss(prompt, matched, reason, None, None)
         elif previous is None:
             miss = self._miss(prompt, matched, "first_call", None, None)
         else:
@@ -133,12 +163,11 @@ class Explainer:
         with self._lock:
             self._sessions.clear()
             self._recent.clear()
-            self._elsewhere.clear()
 
     # -- which earlier call to compare with
 
     def _previous(
-        self, prompt: RenderedPrompt, namespace: Hashable, session: str | None
+        self, prompt: RenderedPrompt, namespace: Namespace, session: str | None
     ) -> Record | None:
         candidates: Iterable[Record]
         if session is not None:
@@ -159,7 +188,7 @@ class Explainer:
             return None
         return best
 
-    def _remember(self, prompt: RenderedPrompt, namespace: Hashable, session: str | None) -> Record:
+    def _remember(self, prompt: RenderedPrompt, namespace: Namespace, session: str | None) -> Record:
         record = Record(namespace, prompt.token_ids, prompt.spans, prompt.token_ids)
         if session is None:
             self._recent.append(record)
@@ -170,25 +199,29 @@ class Explainer:
         self._sessions.move_to_end(key)
         while len(self._sessions) > SESSIONS:
             self._sessions.popitem(last=False)
-        self._elsewhere[session] = namespace
-        self._elsewhere.move_to_end(session)
-        while len(self._elsewhere) > SESSIONS:
-            self._elsewhere.popitem(last=False)
         return record
 
     # -- what differs
 
     def _compare(self, prompt: RenderedPrompt, old: Record, matched: int, *, named: bool) -> Miss:
+        reason: Reason
         at = common_prefix(prompt.token_ids, old.full)
         here, there = _span_at(prompt.spans, at), _span_at(old.spans, at)
         if at >= len(old.prompt):
             return self._after_prompt(prompt, old, matched, at)
         if here is None or there is None:
             # No spans (a raw prompt): all that can be said is where the texts part.
-            reason: Reason = "appended" if at >= len(old.prompt) else "text_changed"
+            reason = "appended" if at >= len(old.prompt) else "text_changed"
             return self._miss(prompt, matched, reason, old, at)
         if _only_tail_left(old.spans, prompt.spans, there):
             return self._after_prompt(prompt, old, matched, at)
+        if _moved_by_template(prompt.spans, old.spans):
+            # What stood where the prompts part is what went elsewhere.
+            part = there.name if there.digest in {s.digest for s in prompt.spans} else here.name
+            detail = f"the chat template writes {part} elsewhere as the conversation grows"
+            return self._miss(prompt, matched, "template", old, at, detail)
+        if here.digest and (here.name, here.digest) == (there.name, there.digest):
+            return self._rewritten(prompt, old, matched, at, here, there)
         if here.kind == "tools" or there.kind == "tools":
             return self._tools(prompt, old, matched, at, here, there)
         if here.kind == "documents" or there.kind == "documents":
@@ -221,6 +254,19 @@ class Explainer:
             if "</think>" in was and now.lstrip().startswith(was.split("</think>")[-1].strip()):
                 return self._miss(prompt, matched, "reasoning_stripped", old, at)
         return self._miss(prompt, matched, "appended", None, None)
+
+    def _rewritten(
+        self, prompt: RenderedPrompt, old: Record, matched: int, at: int, here: Span, there: Span
+    ) -> Miss:
+        """The caller sent one text under one name, and the template wrote it in two ways."""
+        reason: Reason = "template"
+        if self._decode is not None and there.role == "assistant":
+            was = self._decode(old.full[there.start : there.end])
+            now = self._decode(prompt.token_ids[here.start : here.end])
+            if "</think>" in was and "</think>" not in now:
+                reason = "reasoning_stripped"
+        detail = f"the chat template writes {here.name} in another way than before"
+        return self._miss(prompt, matched, reason, old, at, detail)
 
     def _tools(
         self, prompt: RenderedPrompt, old: Record, matched: int, at: int, here: Span, there: Span
@@ -277,6 +323,10 @@ class Explainer:
         )
 
 
+def _model(namespace: Namespace) -> object:
+    return next((p for p in namespace if isinstance(p, tuple) and p[:1] == ("model",)), None)
+
+
 def _span_at(spans: tuple[Span, ...], token: int) -> Span | None:
     for span in spans:
         if span.start <= token < span.end:
@@ -292,6 +342,22 @@ def _same_kind_set(mine: tuple[Span, ...], theirs: tuple[Span, ...], kind: str) 
     a = [s.digest for s in mine if s.kind == kind]
     b = [s.digest for s in theirs if s.kind == kind]
     return len(a) > 0 and sorted(a) == sorted(b)
+
+
+def _moved_by_template(new: tuple[Span, ...], old: tuple[Span, ...]) -> bool:
+    """Whether two parts that both prompts have, name and content, stand in two orders.
+
+    `tools` and `messages[3]` are names by place in the request, so the caller sent these parts in
+    one order both times, and the template put them in two. Names that the caller gave say nothing
+    of an order.
+    """
+    mine = {
+        (s.name, s.digest): i
+        for i, s in enumerate(new)
+        if s.digest and (s.name == "tools" or s.name.startswith("messages["))
+    }
+    places = [mine[key] for s in old if (key := (s.name, s.digest)) in mine]
+    return places != sorted(places)
 
 
 def _only_tail_left(old: tuple[Span, ...], new: tuple[Span, ...], there: Span) -> bool:
