@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from agentkv.langchain import AgentKV, ChatAgentKV
-    from agentkv.layout import arrange
+    from agentkv.langchain.agents import CacheLayoutMiddleware
+    from agentkv.langchain.handler import CacheReportHandler, cache_report
+    from agentkv.layout import arrange, optimize
     from agentkv.prompt import Document, static, volatile
     from agentkv.report import CacheReport
 
@@ -19,21 +21,29 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AgentKV",
+    "CacheLayoutMiddleware",
     "CacheReport",
+    "CacheReportHandler",
     "ChatAgentKV",
     "Document",
     "__version__",
     "arrange",
+    "cache_report",
+    "optimize",
     "static",
     "volatile",
 ]
 
 _HOME = {
     "AgentKV": "agentkv.langchain",
+    "CacheLayoutMiddleware": "agentkv.langchain.agents",
     "CacheReport": "agentkv.report",
+    "CacheReportHandler": "agentkv.langchain.handler",
     "ChatAgentKV": "agentkv.langchain",
     "Document": "agentkv.prompt",
     "arrange": "agentkv.layout",
+    "cache_report": "agentkv.langchain.handler",
+    "optimize": "agentkv.layout",
     "static": "agentkv.prompt",
     "volatile": "agentkv.prompt",
 }

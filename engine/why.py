@@ -188,7 +188,9 @@ class Explainer:
             return None
         return best
 
-    def _remember(self, prompt: RenderedPrompt, namespace: Namespace, session: str | None) -> Record:
+    def _remember(
+        self, prompt: RenderedPrompt, namespace: Namespace, session: str | None
+    ) -> Record:
         record = Record(namespace, prompt.token_ids, prompt.spans, prompt.token_ids)
         if session is None:
             self._recent.append(record)
@@ -235,12 +237,12 @@ class Explainer:
         if here.kind == "template" or there.kind == "template":
             return self._miss(prompt, matched, "template", old, at)
         if here.kind in ("history", "question") and there.kind in ("history", "question"):
-            reason = self._history(prompt, old)
+            reason, detail = self._history(prompt, old)
             if reason == "first_call" and named:
                 # One session that asks unrelated questions: what changed is the question.
                 reason = "text_changed"
-            return self._miss(prompt, matched, reason, old, at)
-        return self._miss(prompt, matched, "text_changed", old, at)
+            return self._miss(prompt, matched, reason, old, at, detail)
+        return self._miss(prompt, matched, "text_changed", old, at, _swapped(prompt, old, here))
 
     def _after_prompt(self, prompt: RenderedPrompt, old: Record, matched: int, at: int) -> Miss:
         """Everything that the old call was sent is still there: did its answer come back as it was?"""
@@ -251,6 +253,9 @@ class Explainer:
             now = self._decode(prompt.token_ids[len(old.prompt) :])
             if was and now.startswith(was):
                 return self._miss(prompt, matched, "retokenized", old, at)
+            if was.strip() and "".join(now.split()).startswith("".join(was.split())):
+                detail = "the answer came back with other white space"
+                return self._miss(prompt, matched, "history_edited", old, at, detail)
             if "</think>" in was and now.lstrip().startswith(was.split("</think>")[-1].strip()):
                 return self._miss(prompt, matched, "reasoning_stripped", old, at)
         return self._miss(prompt, matched, "appended", None, None)
@@ -288,16 +293,17 @@ class Explainer:
         parts += [f"removed {', '.join(gone)}"] if gone else []
         return self._miss(prompt, matched, "tool_changed", old, at, "; ".join(parts) or None)
 
-    def _history(self, prompt: RenderedPrompt, old: Record) -> Reason:
+    def _history(self, prompt: RenderedPrompt, old: Record) -> tuple[Reason, str | None]:
         mine = [s.digest for s in prompt.spans if s.kind in ("history", "question")]
         theirs = [s.digest for s in old.spans if s.kind in ("history", "question")]
         if not set(mine) & set(theirs):
-            return "first_call"
+            return "first_call", None
         for drop in range(1, len(theirs)):
-            kept = theirs[drop:]
-            if kept and kept == mine[: len(kept)]:
-                return "history_truncated"
-        return "history_edited"
+            # The old prompt's last message is its question, which need not have been kept.
+            kept = theirs[drop:-1] if drop < len(theirs) - 1 else theirs[drop:]
+            if kept == mine[: len(kept)]:
+                return "history_truncated", f"{drop} messages are gone from its beginning"
+        return "history_edited", None
 
     def _miss(
         self,
@@ -321,6 +327,14 @@ class Explainer:
             now=now,
             detail=detail,
         )
+
+
+def _swapped(prompt: RenderedPrompt, old: Record, here: Span) -> str | None:
+    """Whether what stands here now stood under another name before, in words."""
+    before = next((s for s in old.spans if here.digest and s.digest == here.digest), None)
+    if before is None or before.name == here.name:
+        return None
+    return f"what is {here.name} now was {before.name} before"
 
 
 def _model(namespace: Namespace) -> object:

@@ -17,6 +17,7 @@ import pytest
 
 from agentkv.demo.traces import read_traces
 from agentkv.engine import Engine, SamplingParams
+from agentkv.engine.errors import ContextLengthExceeded
 from agentkv.engine.types import CacheFacts, Miss
 
 PREFILL = SamplingParams(max_tokens=1, temperature=0)
@@ -28,7 +29,11 @@ def tool(name: str, text: str = "") -> Message:
     parameters = {"type": "object", "properties": {"key": {"type": "string"}}}
     return {
         "type": "function",
-        "function": {"name": name, "description": text or f"Does {name}.", "parameters": parameters},
+        "function": {
+            "name": name,
+            "description": text or f"Does {name}.",
+            "parameters": parameters,
+        },
     }
 
 
@@ -145,6 +150,88 @@ def test_history_truncated(agent: Agent) -> None:
     agent.facts([SYSTEM, *turns, user("And now?")])
     miss = agent.miss([SYSTEM, *turns[4:], user("And now?")])
     assert miss.reason == "history_truncated"
+    assert miss.detail == "4 messages are gone from its beginning"
+
+
+def test_a_sliding_window_is_named_and_jumping_pays_b077(
+    make_engine: Callable[..., Engine],
+) -> None:
+    """Trimming to the last N on each call loses the history every time; in jumps, now and then."""
+    engine = make_engine(pool_tokens=16384)
+    turns = [m for i in range(40) for m in (user(f"Question {i}?"), bot(f"Answer {i}. " * 6))]
+
+    def rate(session: str, jump: int) -> tuple[float, Counter[str]]:
+        agent = Agent(engine, session)
+        prompt = cached = start = 0
+        reasons: Counter[str] = Counter()
+        for end in range(2, 42, 2):
+            if end - start > 12:
+                start = end - 12 + jump
+            facts = agent.facts([SYSTEM, *turns[start:end], user("And now?")])
+            prompt += facts.prompt_tokens
+            cached += facts.cached_tokens
+            reasons[facts.miss.reason if facts.miss else "none"] += 1
+        return cached / prompt, reasons
+
+    sliding, why = rate("slide", 0)
+    engine.flush()
+    jumping, _ = rate("jump", 8)
+    assert why["history_truncated"] >= 9
+    assert jumping > 0.7 > sliding
+
+
+def test_white_space_that_a_client_tidies_is_named_b080(make_engine: Callable[..., Engine]) -> None:
+    engine = make_engine()
+    bias = {int(engine.tokenizer.encode_text(c)[0]): 100.0 for c in "ab\n "}
+    params = SamplingParams(max_tokens=40, seed=5, logit_bias=bias)
+    out = engine.generate(engine.render(TALK[:2]), params, session="a")
+    tidy = "\n".join(line.strip() for line in out.text.split("\n") if line.strip())
+    assert tidy != out.text and tidy.split() == out.text.split()
+    prompt = engine.render([*TALK[:2], bot(tidy), user("Sure?")])
+    cache = engine.generate(prompt, PREFILL, session="a").cache
+    assert cache.miss is not None
+    assert (cache.miss.reason, cache.miss.segment) == ("history_edited", "messages[2]")
+    assert "white space" in (cache.miss.detail or "")
+    assert cache.miss.was != cache.miss.now
+    same = next(i for i, (a, b) in enumerate(zip(tidy, out.text, strict=False)) if a != b)
+    assert cache.cached_tokens >= len(engine.render(TALK[:2]).token_ids), "all of the last prompt"
+    assert cache.cached_tokens <= len(engine.render(TALK[:2]).token_ids) + same + 1
+
+
+def test_two_system_messages_that_change_places_b076(agent: Agent) -> None:
+    fixed, live = SYSTEM, {"role": "system", "content": "Stock: 4 red lamps, 2 green lamps."}
+    agent.facts([fixed, live, *TALK[1:]])
+    miss = agent.miss([live, fixed, *TALK[1:]])
+    assert (miss.reason, miss.segment) == ("text_changed", "messages[0]")
+    assert miss.detail == "what is messages[0] now was messages[1] before"
+
+
+def test_a_hash_line_at_the_very_front_b068(agent: Agent) -> None:
+    def ask(mark: str) -> list[Message]:
+        return [
+            {"role": "system", "content": f"x-billing: v=1; cch={mark};\n" + "rule. " * 60},
+            TALK[1],
+        ]
+
+    agent.facts(ask("0a1b2"))
+    miss = agent.miss(ask("9f8e7"))
+    assert miss.reason == "text_changed" and miss.token < 100
+    assert "0a1b2" in (miss.was or "") and "9f8e7" in (miss.now or "")
+
+
+def test_near_the_window_a_call_is_refused_and_the_prefix_stays_b079(
+    make_engine: Callable[..., Engine],
+) -> None:
+    engine = make_engine(max_model_len=400)
+    agent = Agent(engine)
+    history = [SYSTEM]
+    with pytest.raises(ContextLengthExceeded):
+        for i in range(40):
+            history += [user(f"Question {i}?"), bot(f"Answer {i}.")]
+            agent.facts([*history, user("Next?")])
+    shorter = agent.facts([SYSTEM, user("Next?")])
+    system = len(engine.render([SYSTEM], add_generation_prompt=False).token_ids)
+    assert shorter.cached_tokens >= system - 1, "nothing was shifted: the system text is a hit"
 
 
 def test_reasoning_stripped(make_engine: Callable[..., Engine]) -> None:
@@ -200,7 +287,9 @@ def test_other_namespace(agent: Agent) -> None:
     assert (miss.reason, miss.token) == ("other_namespace", 0)
 
 
-def test_model_changed(make_engine: Callable[..., Engine], tiny_llama_dir: Path, tmp_path: Path) -> None:
+def test_model_changed(
+    make_engine: Callable[..., Engine], tiny_llama_dir: Path, tmp_path: Path
+) -> None:
     """A fallback model: another engine of the process, the same session."""
     other = tmp_path / "other"
     shutil.copytree(tiny_llama_dir, other)
@@ -245,7 +334,9 @@ def test_template_that_writes_a_date_b074(
     miss = agent.miss(TALK, template_kwargs={"date_string": "30 Nov 2026"})
     assert miss.reason == "template"
     assert "29" in (miss.was or "") and "30" in (miss.now or "")
-    pinned = agent.facts([*TALK, bot("Yes."), user("Go on.")], template_kwargs={"date_string": "30 Nov 2026"})
+    pinned = agent.facts(
+        [*TALK, bot("Yes."), user("Go on.")], template_kwargs={"date_string": "30 Nov 2026"}
+    )
     assert pinned.miss is not None and pinned.miss.reason == "appended"
 
 
@@ -284,7 +375,13 @@ def test_template_that_strips_old_thoughts_b073(
     agent = Agent(make_engine(model=str(folder)))
     thought = bot("<think>Look it up.</think>\nOne moment.")
     agent.facts([*TALK[:2], thought, {"role": "tool", "content": "red: 9"}])
-    later = [*TALK[:2], thought, {"role": "tool", "content": "red: 9"}, bot("Nine."), user("Thanks")]
+    later = [
+        *TALK[:2],
+        thought,
+        {"role": "tool", "content": "red: 9"},
+        bot("Nine."),
+        user("Thanks"),
+    ]
     miss = agent.miss(later)
     assert (miss.reason, miss.segment) == ("reasoning_stripped", "messages[2]")
     assert "messages[2]" in (miss.detail or "")
