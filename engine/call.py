@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from agentkv.engine.kv.tree import Namespace
+from agentkv.engine.run.grammar import CompiledGrammar
 from agentkv.engine.run.sampler import Sampled, SampleState
 from agentkv.engine.sched.request import Request
 from agentkv.engine.text.detok import OutputText
@@ -83,9 +84,14 @@ class Sequel:
 
     @property
     def finish_reason(self) -> FinishReason:
-        if self.output.stopped is not None:
+        if self.output.stopped is not None or (self.complete and self.request.aborted is False):
             return "stop"
         return self.request.finish_reason or "abort"
+
+    @property
+    def complete(self) -> bool:
+        """The grammar is fulfilled, and nothing may follow."""
+        return self.state.matcher is not None and self.state.matcher.done
 
     @property
     def stop_reason(self) -> str | int | None:
@@ -102,6 +108,7 @@ class Sequel:
             finish_reason=self.finish_reason,
             stop_reason=self.stop_reason,
             logprobs=tuple(self.logprobs) if self.call.params.logprobs is not None else None,
+            opener_scores=self.state.opener_scores,
         )
 
 
@@ -120,6 +127,7 @@ class Call:
         eos: frozenset[int],
         tokenizer: Tokenizer,
         emit: Callable[[Any], None],
+        grammar: CompiledGrammar | None = None,
     ) -> None:
         self.id = call_id
         self.prompt = prompt
@@ -153,6 +161,7 @@ class Call:
                 output_ids=[],
                 eos_ids=ends,
                 index=index,
+                matcher=grammar.matcher(ends=ends, max_new=max_new) if grammar else None,
             )
             output = OutputText(tokenizer, params.stop, params.include_stop)
             self.sequels.append(Sequel(self, index, request, state, output))

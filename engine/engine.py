@@ -39,6 +39,7 @@ from agentkv.engine.kv.tree import Namespace, TreeError
 from agentkv.engine.memory import pool_tokens_for
 from agentkv.engine.model.load import load_model
 from agentkv.engine.model.store import resolve
+from agentkv.engine.run.grammar import CompiledGrammar, GrammarCompiler
 from agentkv.engine.run.runner import ModelRunner
 from agentkv.engine.run.sampler import Sampler, score_prompt
 from agentkv.engine.sched.request import Request, Status
@@ -48,6 +49,7 @@ from agentkv.engine.stream import AsyncStream, Stream
 from agentkv.engine.text.render import Renderer
 from agentkv.engine.text.tokenizer import Tokenizer
 from agentkv.engine.types import (
+    Grammar,
     IntArray,
     RenderedPrompt,
     RequestOutput,
@@ -125,6 +127,7 @@ class Engine:
         self.bit_exact = self._runner.bit_exact
         self._sampler = Sampler(shape.vocab_size)
         self._eos = frozenset(self.tokenizer.eos_ids) | frozenset(shape.eos_token_ids)
+        self._grammars = GrammarCompiler(self.tokenizer, vocab_size=shape.vocab_size, eos=self._eos)
         self._explainer = Explainer(lambda ids: self.tokenizer.decode(ids, skip_special=False))
         self._counters = Counters()
         self._new_cache()
@@ -220,6 +223,14 @@ class Engine:
         `salt`: as in `generate`; outputs are replayed only within one.
         """
         return self.renderer.render(messages, tools, namespace=salt or "", **options)
+
+    def compile(self, grammar: Grammar) -> None:
+        """Do the slow part of a grammar now (5 s at most; cached for the calls that use it).
+
+        Every call compiles what it needs by itself, on the caller's thread; asyncio callers run
+        this in a thread first. Raises `InvalidRequest` when the grammar cannot be used.
+        """
+        self._grammar(grammar)
 
     def abort(self, request_id: str) -> bool:
         """Stop a call, whatever it is doing. False if there is none of that id.
@@ -326,6 +337,7 @@ class Engine:
                 param="logit_bias",
             )
         max_new = self._max_new(len(ids), params.max_tokens)
+        grammar = self._grammar(params.grammar) if params.grammar and max_new else None
         namespace: Namespace = (
             ("model", self.fingerprint),
             ("kv", self.kv_dtype_name),
@@ -341,7 +353,16 @@ class Engine:
             eos=self._eos,
             tokenizer=self.tokenizer,
             emit=emit,
+            grammar=grammar,
         )
+
+    def _grammar(self, grammar: Grammar) -> CompiledGrammar:
+        if grammar.opener is not None and grammar.opener[0] >= self.vocab_size:
+            raise InvalidRequest(
+                f"grammar.opener names a token outside the vocabulary of {self.vocab_size}.",
+                param="grammar",
+            )
+        return self._grammars.compile(grammar)
 
     def _max_new(self, prompt: int, wanted: int | None) -> int:
         window = self.max_model_len
@@ -441,8 +462,9 @@ class Engine:
         now = time.perf_counter()
         self._counters.stepped(step, now - began)
         for work, token in zip(step.works, tokens, strict=True):
-            if token is not None and not work.request.aborted:
-                self._sampled(self._sequels[work.request.id], now)
+            one = self._sequels.get(work.request.id)  # none: its call failed in this step
+            if token is not None and not work.request.aborted and one is not None:
+                self._sampled(one, now)
         for request in ended:
             sequel = self._sequels.get(request.id)
             if sequel is not None and not sequel.done:
@@ -526,8 +548,12 @@ class Engine:
             return
         sequel.call.token_came(now)
         self._counters.generation_tokens += 1
+        matcher = sequel.state.matcher
+        if matcher is not None and matcher.error is not None:
+            self._fail(sequel.call, EngineError(f"The grammar cannot be followed: {matcher.error}"))
+            return
         sequel.feed()
-        if sequel.output.stopped is not None:
+        if sequel.output.stopped is not None or sequel.complete:
             self._scheduler.finish(sequel.request, "stop")
             self._ended(sequel, now)
         elif sequel.request.status is not Status.FINISHED:

@@ -26,6 +26,36 @@ MAX_LOGPROBS = 20
 MAX_LOGIT_BIAS = 1024
 
 
+@dataclass(frozen=True, slots=True)
+class Grammar:
+    """What an output must look like.
+
+    `kind`: `json_schema` (`text` is the schema's JSON), `lark` (llguidance's dialect of Lark), or
+    `regex`. `opener`: a token and a bias (natural log) that is added to its logit at the first
+    position only, which weighs a tool call's beginning against plain text.
+    """
+
+    kind: Literal["json_schema", "lark", "regex"]
+    text: str
+    opener: tuple[int, float] | None = None
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("json_schema", "lark", "regex"):
+            raise InvalidRequest(
+                f"grammar.kind must be json_schema, lark or regex, got {self.kind!r}.",
+                param="grammar",
+            )
+        if not isinstance(self.text, str) or not self.text:
+            raise InvalidRequest("grammar.text must be a non-empty string.", param="grammar")
+        if self.opener is not None:
+            token, bias = self.opener
+            if token < 0 or not math.isfinite(bias):
+                raise InvalidRequest(
+                    f"grammar.opener must be a token id and a finite bias, got {self.opener!r}.",
+                    param="grammar",
+                )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingParams:
     """How to choose tokens, and when to stop.
@@ -35,6 +65,10 @@ class SamplingParams:
     token's log-probability and the k most likely alternatives; `prompt_logprobs=k` asks the same
     of prompt tokens from `prompt_logprobs_start` on (which bounds how much of the prompt may come
     out of the cache: a cached token has no logits). `n` choices share one prefill.
+
+    `grammar`: every choice fits it, whole and in time: when few tokens are left, those are taken
+    that complete it. A choice that is complete ends with `stop`, end token or not; only stop
+    strings and aborts leave it unfinished.
 
     Raises `InvalidRequest` naming the field when a value is out of range or not finite.
     """
@@ -58,6 +92,7 @@ class SamplingParams:
     prompt_logprobs_start: int = 0
     logit_bias: Mapping[int, float] = field(default_factory=dict)
     n: int = 1
+    grammar: Grammar | None = None
 
     def __post_init__(self) -> None:
         def need(ok: bool, name: str, rule: str) -> None:
@@ -105,6 +140,7 @@ class SamplingParams:
             "a map of token ids to numbers between -100 and 100",
         )
         whole("n", 1, MAX_N, f"between 1 and {MAX_N}")
+        need(self.grammar is None or isinstance(self.grammar, Grammar), "grammar", "a Grammar")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,6 +269,8 @@ class Choice:
     finish_reason: FinishReason
     stop_reason: str | int | None = None
     logprobs: tuple[TokenLogprob, ...] | None = None
+    opener_scores: tuple[float, float] | None = None
+    """Log-probabilities of `Grammar.opener`'s token and of the best other one, where it was set."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

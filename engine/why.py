@@ -237,11 +237,11 @@ class Explainer:
         if here.kind == "template" or there.kind == "template":
             return self._miss(prompt, matched, "template", old, at)
         if here.kind in ("history", "question") and there.kind in ("history", "question"):
-            reason, detail = self._history(prompt, old)
+            reason, words = self._history(prompt, old)
             if reason == "first_call" and named:
                 # One session that asks unrelated questions: what changed is the question.
                 reason = "text_changed"
-            return self._miss(prompt, matched, reason, old, at, detail)
+            return self._miss(prompt, matched, reason, old, at, words)
         return self._miss(prompt, matched, "text_changed", old, at, _swapped(prompt, old, here))
 
     def _after_prompt(self, prompt: RenderedPrompt, old: Record, matched: int, at: int) -> Miss:

@@ -7,7 +7,8 @@ Order of operations on a row of raw logits (all in float32):
 
 Penalties: the repetition penalty (Keskar et al., CTRL, 2019) looks at prompt and output, presence
 and frequency (OpenAI) at the output only. Reported log-probabilities are the log-softmax of the
-*raw* logits, so they say what the model believes, not what the settings made of it.
+*raw* logits, so they say what the model believes, not what the settings made of it. A grammar's
+opener bias is added to the first position's logits before anything else.
 
 A request draws from its own generator, one number a token, so that its tokens do not depend on
 who shares the batch. With `seed`, choice i of a request starts from a mix of seed and i.
@@ -21,6 +22,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
+from agentkv.engine.run.grammar_matcher import Matcher
 from agentkv.engine.types import IntArray, SamplingParams, TokenLogprob
 
 _MASK = float("-inf")
@@ -36,7 +38,8 @@ class SampleState:
 
     `output_ids` grows as tokens are accepted (by the caller; the sampler only reads it).
     `index` tells the choices of one request apart. `allowed`: bool `[vocab]`, tokens that may
-    come next, or None for all.
+    come next, or None for all. `matcher`: of a choice with a grammar; it says what is allowed, and
+    has the last word on what was chosen.
     """
 
     params: SamplingParams
@@ -46,6 +49,8 @@ class SampleState:
     generator: torch.Generator | None = None
     index: int = 0
     allowed: torch.Tensor | None = None
+    matcher: Matcher | None = None
+    opener_scores: tuple[float, float] | None = None
     _prompt_seen: torch.Tensor | None = field(default=None, repr=False)
 
     def draw(self) -> float:
@@ -93,7 +98,9 @@ class Sampler:
         plain = [_is_plain(s) for s in states]
         chosen = logits.argmax(dim=-1).tolist() if any(plain) else [0] * len(states)
         for row, state in enumerate(states):
-            if not plain[row]:
+            if state.matcher is not None:
+                chosen[row] = _settle(logits[row], state, state.matcher)
+            elif not plain[row]:
                 chosen[row] = _choose(logits[row], state)
         return [
             Sampled(token, _logprob(logits[row], token, state.params.logprobs))
@@ -119,12 +126,31 @@ def _is_plain(state: SampleState) -> bool:
     return (
         p.temperature < _COLD
         and state.allowed is None
+        and state.matcher is None
         and not p.logit_bias
         and p.repetition_penalty == 1.0
         and p.presence_penalty == 0.0
         and p.frequency_penalty == 0.0
         and len(state.output_ids) >= p.min_tokens
     )
+
+
+def _settle(raw: torch.Tensor, state: SampleState, matcher: Matcher) -> int:
+    """Choose until the grammar takes it; each refusal leaves less to choose from."""
+    state.allowed = matcher.allowed
+    grammar = state.params.grammar
+    if grammar is not None and grammar.opener is not None and not state.output_ids:
+        token, bias = grammar.opener
+        logs = torch.log_softmax(raw.float(), dim=-1)
+        others = logs.masked_fill(~matcher.allowed, _MASK)
+        others[token] = _MASK
+        state.opener_scores = float(logs[token]), float(others.max())
+        raw = raw.clone()
+        raw[token] += bias
+    while True:
+        taken = matcher.settle(_choose(raw, state))
+        if taken is not None:
+            return taken
 
 
 def _choose(raw: torch.Tensor, state: SampleState) -> int:

@@ -24,7 +24,8 @@ from typing import Any
 _HI, _LO = 0xD800, 0xDC00
 MAX_OWNERS = 1000 * 1024
 OPEN, CLOSE, CUT = "\udbff\udc00", "\udbff\udc01", "\udbff\udc02"
-_MARK = re.compile("[\ud800-\udbff][\udc00-\udfff]|[\ud800-\udfff]")
+# One character class first: the scan for it is several times faster than for an alternative.
+_MARK = re.compile("[\ud800-\udfff](?:(?<=[\ud800-\udbff])[\udc00-\udfff])?")
 
 
 def owner_mark(owner: int) -> str:

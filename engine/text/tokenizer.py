@@ -38,7 +38,8 @@ class Tokenizer:
     """The tokenizer of one model. Safe to use from many threads.
 
     `special_tokens`: every control token and its id. `control`: a pattern that matches one control
-    token. `chars_encoded` counts the characters that went through a backend, which is what a turn
+    token. `added_tokens`: those and all other tokens that stand outside the vocabulary proper, such
+    as plain mark-up. `chars_encoded` counts the characters that went through a backend, which is what a turn
     really cost.
     """
 
@@ -57,6 +58,7 @@ class Tokenizer:
         self.chars_encoded = 0
         self.named_tokens = dict(named_tokens or {})
         added = parser.get_added_tokens_decoder()
+        self.added_tokens: dict[str, int] = {t.content: i for i, t in added.items() if t.content}
         control = {
             i: token
             for i, token in added.items()
@@ -209,6 +211,14 @@ class Tokenizer:
             except ValueError:
                 pass
         return token.replace("\u2581", " ").encode("utf-8")
+
+    def to_json(self) -> str:
+        """The tokenizer as the text of a `tokenizer.json`."""
+        return str(self._parser.to_str())
+
+    def vocabulary(self) -> dict[str, int]:
+        """Every token as the tokenizer writes it, with its id."""
+        return dict(self._parser.get_vocab(with_added_tokens=True))
 
     def stream(self) -> TokenStream:
         """A fresh incremental decoder."""

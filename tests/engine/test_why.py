@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
+from agentkv.engine.kv.tree import Namespace
 from agentkv.engine.types import Miss, RenderedPrompt, Span
 from agentkv.engine.why import PER_SESSION, SESSIONS, Explainer
 
@@ -65,7 +66,7 @@ class Session:
         output: str = "",
         *,
         session: str | None = "s",
-        namespace: object = NS,
+        namespace: Namespace = NS,
         lose: bool = False,
     ) -> Miss | None:
         ids = p.token_ids

@@ -1,0 +1,154 @@
+"""How long the shortest document of a schema is, and whether there is one at all.
+
+Sizes are characters of JSON with `", "` and `": "` between items. They are estimates from above for
+`pattern` and `format`, and sums where several keywords bear on one value, which is what their users
+need: a bound on how much output may still be missing at any time.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import deque
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+_PATTERN = 48
+"""Characters that a string with a pattern or format is taken to need."""
+_BY_TYPE = {"null": 4.0, "boolean": 4.0, "number": 1.0, "integer": 1.0}
+
+
+class Least:
+    """Sizes of the shortest documents of every node of a vetted schema (`vet_schema`'s output)."""
+
+    def __init__(self, root: Mapping[str, Any]) -> None:
+        self._root = {k: v for k, v in root.items() if k not in ("$defs", "x-guidance")}
+        self._defs: dict[str, Any] = {f"#/$defs/{k}": v for k, v in root.get("$defs", {}).items()}
+        self._defs["#"] = self._root
+        self._refs: dict[str, float] = dict.fromkeys(self._defs, math.inf)
+        self._memo: dict[int, float] = {}
+        self._settle()
+
+    def _settle(self) -> None:
+        """Find the sizes of the definitions, which may refer to each other and to themselves.
+
+        All start without a finite document; one that is found makes those that use it shorter,
+        until nothing changes.
+        """
+        users: dict[str, set[str]] = {name: set() for name in self._defs}
+        for name, node in self._defs.items():
+            for _, part in _nodes(node, ""):
+                if part is not True and "$ref" in part:
+                    users[part["$ref"]].add(name)
+        todo = deque(self._defs)
+        queued = set(todo)
+        while todo:
+            name = todo.popleft()
+            queued.discard(name)
+            size = self.of(self._defs[name])
+            if size < self._refs[name]:
+                self._refs[name] = size
+                for user in users[name] - queued:
+                    todo.append(user)
+                    queued.add(user)
+            self._memo.clear()
+
+    def largest(self) -> float:
+        """The longest of the shortest documents of all nodes: how much one choice may add."""
+        return max((self.of(node) for _, node in self.nodes()), default=1.0)
+
+    def endless(self) -> str | None:
+        """The path of a node without any finite document, if there is one."""
+        for path, node in self.nodes():
+            if math.isinf(self.of(node)):
+                return path
+        return None
+
+    def nodes(self) -> Iterator[tuple[str, Any]]:
+        """Every schema inside, definitions first, inner ones before outer ones, with its path."""
+        for pointer, node in self._defs.items():
+            yield from _nodes(node, pointer[1:].replace("/", "."))
+
+    def of(self, node: Any) -> float:
+        """Characters of the shortest document of `node`; infinite when there is none."""
+        known = self._memo.get(id(node))
+        if known is None:
+            known = self._memo[id(node)] = self._size(node)
+        return known
+
+    def _size(self, node: Any) -> float:
+        if node is True:
+            return 1.0
+        if node is False:
+            return math.inf
+        if "const" in node:
+            return float(len(json.dumps(node["const"], ensure_ascii=False)))
+        if "enum" in node:
+            return float(min(len(json.dumps(v, ensure_ascii=False)) for v in node["enum"]))
+        total = 0.0
+        if "$ref" in node:
+            total += self._refs[node["$ref"]]
+        for part in node.get("allOf", ()):
+            total += self.of(part)
+        if "anyOf" in node:
+            total += min(self.of(part) for part in node["anyOf"])
+        kinds = node.get("type")
+        kinds = [kinds] if isinstance(kinds, str) else kinds
+        if kinds is not None:
+            total += min(self._of_type(kind, node) for kind in kinds)
+        elif not total:
+            # Any type: something short is always allowed.
+            total = 1.0
+        return total
+
+    def _of_type(self, kind: str, node: Mapping[str, Any]) -> float:
+        if kind == "string":
+            size = float(node.get("minLength", 0))
+            if "pattern" in node or "format" in node:
+                size = max(size, _PATTERN)
+            return size + 2
+        if kind == "array":
+            first = node.get("prefixItems", [])
+            size = 2.0
+            for index in range(min(node.get("minItems", 0), len(first))):
+                size += self.of(first[index]) + 2
+            rest = node.get("minItems", 0) - len(first)
+            if rest > 0:
+                size += rest * (self.of(node.get("items", True)) + 2)
+            return size
+        if kind == "object":
+            size, known = 2.0, node.get("properties", {})
+            extra = node.get("additionalProperties", True)
+            for name in node.get("required", ()):
+                size += len(json.dumps(name, ensure_ascii=False)) + 4
+                size += self.of(known.get(name, extra))
+            missing = node.get("minProperties", 0) - len(node.get("required", ()))
+            if missing > 0:
+                kinds = [*node.get("patternProperties", {}).values(), extra]
+                size += missing * (_PATTERN + min(self.of(k) for k in kinds))
+            return size
+        if kind in ("number", "integer"):
+            bounds = [
+                len(repr(v))
+                for k in ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
+                if (v := node.get(k)) is not None
+            ]
+            return float(max(bounds, default=1)) + ("multipleOf" in node) * 8
+        return _BY_TYPE[kind]
+
+
+def _nodes(node: Any, path: str) -> Iterator[tuple[str, Any]]:
+    if not isinstance(node, Mapping):
+        if node is True:
+            yield path, node
+        return
+    for key in ("anyOf", "allOf", "prefixItems"):
+        for index, part in enumerate(node.get(key, ())):
+            yield from _nodes(part, f"{path}.{key}[{index}]")
+    for key in ("properties", "patternProperties"):
+        for name, part in node.get(key, {}).items():
+            yield from _nodes(part, f"{path}.{key}.{name}")
+    for key in ("items", "additionalProperties"):
+        if key in node:
+            yield from _nodes(node[key], f"{path}.{key}")
+    yield path, node
