@@ -164,6 +164,55 @@ def parity(
     _finish([report], as_json)
 
 
+@app.command()
+def layer(
+    tools: Annotated[int, typer.Option(min=1)] = 50,
+    messages: Annotated[int, typer.Option(min=4)] = 100,
+    calls: Annotated[int, typer.Option(min=2)] = 50,
+    level: Annotated[str, typer.Option(help="canonical, static_first or learn.")] = "static_first",
+    as_json: Json = False,
+) -> None:
+    """What the layout adds to a call: arrange, canonical JSON and span bookkeeping, in ms."""
+    from agentkv.bench import layer as bench
+
+    _finish([bench.run(tools=tools, messages=messages, calls=calls, level=level)], as_json)
+
+
+@app.command()
+def agents(
+    model: Model = MODEL,
+    case: Annotated[
+        list[str] | None, typer.Option("--case", help="Part of a case's name; may be repeated.")
+    ] = None,
+    turns: Annotated[int, typer.Option(min=1, help="User turns.")] = 4,
+    steps: Annotated[int, typer.Option(min=1, help="Tool calls a turn.")] = 5,
+    max_tokens: Annotated[int, typer.Option(min=8, help="Of each answer.")] = 40,
+    dtype: Dtype = Dtype.auto,
+    as_json: Json = False,
+) -> None:
+    """What create_agent's middlewares do to prefix reuse, and what the layout saves of it."""
+    from agentkv.cli.main import USAGE, fail
+
+    try:
+        from agentkv.bench import agents as bench
+    except ImportError as error:
+        from agentkv.cli.main import ENVIRONMENT
+
+        fail(str(error), ENVIRONMENT)
+    try:
+        report = bench.run(
+            model,
+            only=case or (),
+            turns=turns,
+            steps=steps,
+            max_tokens=max_tokens,
+            dtype=dtype.value,
+        )
+    except ValueError as error:
+        fail(str(error), USAGE)
+    _finish([report], as_json)
+
+
 class _traces:
     """Turns missing traces into an exit status of their own."""
 

@@ -5,32 +5,26 @@ difference. So what never changes goes first, and what always changes goes last:
 instructions, documents of the session, history, and a labelled block of what changes by the call
 (see `tail.py` for why it is the very end).
 
-Guards: only declared units move (marks, tool lists, `documents=`); a text that points is tied to
-its neighbours, or the move is refused with a sentence (`points.py`); nothing is promoted in trust:
-text of the system message may be moved to the user's turn, never the other way; the conversation
-keeps its order, tool calls and their results included; every unit of the input is in the output
-once.
+Guards: only declared units move (marks, tool lists, `documents=`, and names that `allow` gives to
+level `learn`); a text that points is tied to its neighbours, or the move is refused with a sentence
+(`points.py`, `shape.py`); nothing is promoted in trust: text of the system message may be moved to
+the user's turn, never the other way; the conversation keeps its order, tool calls and their results
+included; every unit of the input is in the output once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-from agentkv.layout import tail
+from agentkv.layout import learn, lines, system, tail, toolset
 from agentkv.layout.arrangement import LEVELS, Arrangement, Level, Move, Refusal
 from agentkv.layout.memory import Memory
-from agentkv.layout.points import tie
-from agentkv.prompt.canonical import canonical_tool, tool_name
+from agentkv.layout.site import Seen
 from agentkv.prompt.document import Document
 from agentkv.prompt.prompt import SYSTEM_ROLES, Message, Prompt
-from agentkv.prompt.segment import Segment, kind_rank, stability_rank
-
-_LASTING = stability_rank("session")
-_FIXED = (stability_rank("build"), kind_rank("instructions"))
-_ENDS = ".!?:…。！？)]}>"
+from agentkv.prompt.segment import Segment, stability_rank
 
 
 def arrange(
@@ -41,66 +35,87 @@ def arrange(
     session: str | None = None,
     remember: bool = True,
     trailing: bool = True,
+    allow: Collection[str] = (),
+    keep_tools: bool = False,
+    tool_order: str = "name",
+    document_order: str = "session",
+    drop_lines: lines.Rule | Iterable[lines.Rule] = (),
+    move_lines: lines.Rule | Iterable[lines.Rule] = (),
 ) -> Arrangement:
     """Lay out `prompt` (a `Prompt`, or messages) for reuse.
 
     `level`: `off` (as given; documents at the end of the system message), `canonical` (tools in
-    one JSON form and a stable order, no text moves), or `static_first` (tools, fixed text,
-    documents, history, and what changes at the end). `memory` and `session` together keep the
-    first-seen order of tools and documents; `remember=False` only looks. `trailing=False` is for
-    chat templates that refuse a user message behind a tool result.
+    one JSON form and a stable order, no text moves), `static_first` (tools, fixed text,
+    documents, history, and what changes at the end), or `learn` (also what the session has shown
+    to change: proposed, and moved where `allow` names it).
 
-    Raises ValueError for an unknown level or malformed messages.
+    `memory` and `session` together keep the first-seen order of tools and documents, and notice
+    drift; `remember=False` only looks. `trailing=False` is for chat templates that refuse a user
+    message behind a tool result.
+
+    `keep_tools`: tools that the session's calls had stay in the prompt when this call does not
+    give them, and `Arrangement.allowed` names those it gave. Only for a decoder that can mask.
+    `tool_order`: new tools by `name`, or as `given`. `document_order`: documents where the
+    `session` first had them, or as `given` where their rank matters.
+
+    `drop_lines`, `move_lines`: lines at the very front of the first system message to leave out,
+    or to put into the tail: literal beginnings, or compiled patterns that match a whole line.
+
+    Raises ValueError for an unknown level or order and for malformed messages.
     """
-    if level not in LEVELS:
-        raise ValueError(f"layout must be one of {', '.join(LEVELS)}, got {level!r}.")
+    _check("layout", level, LEVELS)
+    _check("tool_order", tool_order, ("name", "given"))
+    _check("document_order", document_order, ("session", "given"))
+    drop, move = lines.check(drop_lines, "drop_lines"), lines.check(move_lines, "move_lines")
+    if isinstance(allow, str):
+        allow = (allow,)
     if not isinstance(prompt, Prompt):
         prompt = Prompt.build(prompt)
     moves: list[Move] = []
     refused: list[Refusal] = []
     known = memory if session is not None else None
+    session = session or ""
+    if level != "off":
+        prompt = lines.cut(prompt, drop, move, moves)
+    seen = known.visit(session, prompt, keep=remember) if known is not None else Seen()
+    learned = learn.Learned(prompt)
+    if level == "learn":
+        learned = learn.apply(prompt, seen, allow, refused)
+        prompt = learned.prompt
 
-    tools, tool_order = _tools(prompt, level, known, session or "", remember, moves)
-    if level == "static_first":
-        documents = _documents(prompt, known, session or "", remember, moves)
-        messages = _static_first(prompt, documents, moves, refused, trailing)
+    tools = toolset.ToolSet(prompt.tools, tuple(prompt.tool_segments))
+    if level != "off":
+        tools = toolset.settle(
+            prompt, known, session, seen, moves, remember, keep=keep_tools, order=tool_order
+        )
+    if level in ("static_first", "learn"):
+        sticky = known if document_order == "session" else None
+        documents = _documents(prompt, sticky, session, remember, moves)
+        messages = _static_first(prompt, documents, learned.chances, moves, refused, trailing)
     else:
         documents = list(prompt.documents)
         name = _new_name(prompt, "documents")
         block = [tail.document_block(documents, name, "system")] if documents else []
-        messages = _with_system(prompt.messages, block, ordered=False)
+        messages = system.with_blocks(prompt.messages, block, ordered=False)
     talk = sum(m.role not in SYSTEM_ROLES for m in prompt.messages)
+    order = (*tools.units, *_order(prompt, messages))
     return Arrangement(
         level=level,
-        order=(*tool_order, *_order(prompt, messages)),
+        order=order,
         moves=tuple(moves),
         refused=tuple(refused),
         messages=tuple(m.wire() for m in messages),
-        tools=tools,
+        tools=tools.definitions,
         trails=sum(m.role not in SYSTEM_ROLES for m in messages) > talk,
+        allowed=tools.allowed,
+        proposals=learned.proposals(order),
+        warnings=(*seen.warnings, *toolset.warnings(seen, order, keep_tools)),
     )
 
 
-def _tools(
-    prompt: Prompt,
-    level: str,
-    memory: Memory | None,
-    session: str,
-    remember: bool,
-    moves: list[Move],
-) -> tuple[tuple[Mapping[str, Any], ...], list[Segment]]:
-    """Tools as they are sent, and their units in that order."""
-    if level == "off":
-        return prompt.tools, list(prompt.tool_segments)
-    names = [tool_name(t) for t in prompt.tools]
-    if memory is not None:
-        order = memory.tools(session, names, keep=remember)
-    else:
-        order = sorted(range(len(names)), key=lambda i: names[i])
-    if order != list(range(len(names))):
-        moves.append(Move("tools", "stable_order"))
-    units = prompt.tool_segments
-    return tuple(canonical_tool(prompt.tools[i]) for i in order), [units[i] for i in order]
+def _check(name: str, value: str, known: Sequence[str]) -> None:
+    if value not in known:
+        raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}.")
 
 
 def _documents(
@@ -120,6 +135,7 @@ def _documents(
 def _static_first(
     prompt: Prompt,
     documents: Sequence[Document],
+    chances: Mapping[str, float],
     moves: list[Move],
     refused: list[Refusal],
     trailing: bool,
@@ -131,7 +147,7 @@ def _static_first(
     for stability, run in groupby(documents, key=lambda d: d.stability):
         first = not lasting and not passing
         name = _new_name(prompt, "documents" if first else f"documents.{stability}")
-        fleeting = stability_rank(stability) > _LASTING
+        fleeting = stability_rank(stability) > system.LASTING
         if fleeting and stay is None:
             passing.append(tail.document_block(list(run), name, "user"))
             moves.append(Move(name, "tail"))
@@ -145,11 +161,11 @@ def _static_first(
         if message.role not in SYSTEM_ROLES:
             out.extend(messages[i:])
             break
-        kept, gone = _system(message, stay, moves, refused)
+        kept, gone = system.settle(message, stay, chances, moves, refused)
         passing.extend(gone)
         if kept.units or not gone:
             out.append(kept)
-    out = list(_with_system(out, lasting, ordered=True, spaced=True))
+    out = list(system.with_blocks(out, lasting, ordered=True, own_spacing=True))
     if passing:
         # Python's sort is stable: documents first among equals, then in the author's order.
         passing.sort(key=lambda u: stability_rank(u.stability))
@@ -160,102 +176,12 @@ def _static_first(
     return tuple(out)
 
 
-def _system(
-    message: Message, stay: str | None, moves: list[Move], refused: list[Refusal]
-) -> tuple[Message, list[Segment]]:
-    """A system message with its declared units in order, and the blocks that leave it."""
-    units = message.units
-    runs: list[list[Segment]] = [[]]
-    gone: list[Segment] = []
-    for i, unit in enumerate(units):
-        if not unit.declared:
-            runs[-1].append(unit)
-            continue
-        leaves = stability_rank(unit.stability) > _LASTING
-        sinks = any(_rank(w) < _rank(unit) for w in units[i + 1 :])
-        reason = tie(units, i) if leaves or sinks else None
-        if leaves and reason is None and stay is None:
-            gone.append(tail.context_block(unit))
-            moves.append(Move(unit.name, "tail"))
-            continue
-        if reason is not None:
-            refused.append(Refusal(unit.name, reason))
-            # What is tied is a wall: the units before and behind it are sorted apart.
-            runs.extend([[unit], []])
-            continue
-        if leaves:
-            refused.append(Refusal(unit.name, stay or ""))
-        runs[-1].append(unit)
-    kept: list[Segment] = []
-    for run in runs:
-        for i, unit in enumerate(run):
-            if any(_rank(w) < _rank(unit) for w in run[i + 1 :]):
-                moves.append(Move(unit.name, "behind_static"))
-        kept.extend(sorted(run, key=_rank))
-    return replace(message, units=_spaced(tuple(kept))), gone
-
-
 def _new_name(prompt: Prompt, name: str) -> str:
     """`name`, unless the prompt has a unit that is called so already."""
     taken = {s.name for s in prompt.message_segments}
     while name in taken:
         name += "'"
     return name
-
-
-def _rank(unit: Segment) -> tuple[int, int]:
-    """Undeclared text never moves, so nothing may count as slower than it."""
-    return max(unit.rank, _FIXED) if unit.declared else _FIXED
-
-
-def _with_system(
-    messages: Sequence[Message],
-    blocks: Sequence[Segment],
-    *,
-    ordered: bool,
-    spaced: bool = False,
-) -> tuple[Message, ...]:
-    """`messages` with `blocks` in the last leading system message, which is made if there is none.
-
-    `ordered` puts a block ahead of faster text, where that text is not tied to what precedes it.
-    """
-    if not blocks:
-        return tuple(messages)
-    lead = 0
-    while lead < len(messages) and messages[lead].role in SYSTEM_ROLES:
-        lead += 1
-    if not lead:
-        return (Message("system", {}, _spaced(tuple(blocks))), *messages)
-    target = messages[lead - 1]
-    units = list(target.units)
-    for block in blocks:
-        at = len(units)
-        while ordered and at and units[at - 1].declared and units[at - 1].rank > block.rank:
-            at -= 1
-        if at < len(units) and tie(units, at) is not None:
-            at = len(units)
-        if at == len(units) and units and not spaced:
-            block = replace(block, content="\n\n" + block.content)
-        units.insert(at, block)
-    joined = _spaced(tuple(units)) if spaced else tuple(units)
-    return (*messages[: lead - 1], replace(target, units=joined), *messages[lead:])
-
-
-def _spaced(units: tuple[Segment, ...]) -> tuple[Segment, ...]:
-    """A blank line at each joint where two sentences would touch without a space.
-
-    The units' own text is kept; a block of ours always stands apart.
-    """
-    out: list[Segment] = []
-    for unit in units:
-        left = out[-1].content if out else ""
-        text = unit.content
-        if left and text and not left[-1].isspace() and not text[0].isspace():
-            ours = unit.message < 0 or out[-1].message < 0
-            if ours or left[-1] in _ENDS or (left[-1].isalnum() and text[0].isalnum()):
-                unit = replace(unit, content="\n\n" + text)
-        out.append(unit)
-    return tuple(out)
 
 
 def _order(prompt: Prompt, messages: Sequence[Message]) -> list[Segment]:

@@ -28,12 +28,15 @@ The block is the user's in trust: text from the system message only ever loses a
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
 from agentkv.prompt.document import Document
 from agentkv.prompt.prompt import Message
 from agentkv.prompt.segment import Segment
+
+_PRIMING = re.compile(r"(?:[:：=]|->|=>|→|⇒|<[A-Za-z_][\w.-]*>|\{|\[|\bA\.)$")
 
 
 def context_block(unit: Segment) -> Segment:
@@ -63,6 +66,16 @@ def refusal(messages: Sequence[Message]) -> str | None:
         return "there is no user message that could carry it."
     if messages[-1].role == "assistant":
         return "the prompt ends with the assistant's own words, which must stay last."
+    if messages[-1].role == "user":
+        return _primes("".join(u.content for u in messages[-1].units))
+    return None
+
+
+def _primes(text: str) -> str | None:
+    """Why nothing may follow a question that ends in mid-air: "Review: ... Sentiment:"."""
+    found = _PRIMING.search(text.rstrip())
+    if found:
+        return f"the question ends with {found.group(0)!r}, which the answer is to go on from."
     return None
 
 

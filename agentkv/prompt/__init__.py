@@ -5,6 +5,7 @@ from agentkv.prompt.document import Document, as_documents
 from agentkv.prompt.marks import static, volatile
 from agentkv.prompt.prompt import Message, Prompt
 from agentkv.prompt.segment import KINDS, STABILITIES, Segment, content_hash
+from agentkv.prompt.tools import Tool, read_tool
 
 __all__ = [
     "KINDS",
@@ -13,10 +14,12 @@ __all__ = [
     "Message",
     "Prompt",
     "Segment",
+    "Tool",
     "as_documents",
     "canonical_json",
     "canonical_tool",
     "content_hash",
+    "read_tool",
     "static",
     "tool_name",
     "volatile",

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
+from itertools import accumulate
 from typing import Any
 
-from agentkv.prompt.canonical import canonical_json, canonical_tool, tool_name
 from agentkv.prompt.document import Document, as_documents
 from agentkv.prompt.marks import KEY, Mark, mark_of
 from agentkv.prompt.segment import Segment, content_hash
+from agentkv.prompt.tools import Tool, read_tool
 
 SYSTEM_ROLES = ("system", "developer")
+_BODY = ("role", "content")
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,8 @@ class Message:
 
     def wire(self) -> dict[str, Any]:
         """The message as a dict: plain text stays a string, marks stay on their parts."""
+        if len(self.units) == 1 and not self.units[0].declared and self.units[0].part is None:
+            return {"role": self.role, "content": self.units[0].content, **self.extras}
         out: dict[str, Any] = {"role": self.role}
         units = _merged(u for u in self.units if u.content or u.part is not None)
         if not units:
@@ -73,17 +77,13 @@ class Prompt:
         return (*self.tool_segments, *self.message_segments, *self.document_segments)
 
     @cached_property
+    def read_tools(self) -> tuple[Tool, ...]:
+        """The tools in their canonical form, in the order given."""
+        return tuple(map(read_tool, self.tools))
+
+    @cached_property
     def tool_segments(self) -> tuple[Segment, ...]:
-        return tuple(
-            Segment(
-                name=f"tools.{tool_name(tool)}",
-                kind="tools",
-                role="system",
-                content=canonical_json(canonical_tool(tool)),
-                declared=True,
-            )
-            for tool in self.tools
-        )
+        return tuple(map(tool_segment, self.read_tools))
 
     @cached_property
     def message_segments(self) -> tuple[Segment, ...]:
@@ -113,6 +113,19 @@ class Prompt:
         return content_hash("\n".join(f"{s.role}:{s.content_hash}" for s in self.segments))
 
 
+@lru_cache(maxsize=4096)
+def tool_segment(tool: Tool) -> Segment:
+    """A tool as a unit of a prompt."""
+    return Segment(
+        name=f"tools.{tool.name}",
+        kind="tools",
+        role="system",
+        content=tool.text,
+        declared=True,
+        content_hash=tool.content_hash,
+    )
+
+
 def _message(
     index: int, message: Mapping[str, Any], names: dict[str, int], *, question: bool
 ) -> Message:
@@ -120,19 +133,21 @@ def _message(
     if not isinstance(role, str) or not role:
         raise ValueError(f"messages[{index}] has no role.")
     content = message.get("content")
-    extras = {k: v for k, v in message.items() if k not in ("role", "content")}
+    extras = {k: v for k, v in message.items() if k not in _BODY}
     kind = "instructions" if role in SYSTEM_ROLES else "question" if question else "history"
-    plain = Segment(name=f"messages[{index}]", kind=kind, role=role, content="", message=index)
+    name = f"messages[{index}]"
     if content is None:
         return Message(role, extras, (), null=True)
     if isinstance(content, str):
-        units = [replace(plain, content=content, content_hash=content_hash(content))]
-    elif isinstance(content, Sequence):
-        units = list(_units(content, plain))
-    else:
-        raise ValueError(f"messages[{index}].content is neither text nor a list of parts.")
-    named = tuple(replace(u, name=_unique(u.name, names)) for u in units)
-    return Message(role, extras, named)
+        text = Segment(
+            name=_unique(name, names), kind=kind, role=role, content=content, message=index
+        )
+        return Message(role, extras, (text,))
+    if not isinstance(content, Sequence):
+        raise ValueError(f"{name}.content is neither text nor a list of parts.")
+    plain = Segment(name=name, kind=kind, role=role, content="", message=index)
+    units = _units(content, plain)
+    return Message(role, extras, tuple(replace(u, name=_unique(u.name, names)) for u in units))
 
 
 def _units(parts: Sequence[Any], plain: Segment) -> Iterator[Segment]:
@@ -142,8 +157,9 @@ def _units(parts: Sequence[Any], plain: Segment) -> Iterator[Segment]:
     def flush() -> Iterator[Segment]:
         if run:
             text = "".join(run)
+            joints = tuple(accumulate(map(len, run[:-1])))
             run.clear()
-            yield replace(plain, content=text, content_hash=content_hash(text))
+            yield replace(plain, content=text, content_hash=content_hash(text), joints=joints)
 
     for part in parts:
         if isinstance(part, str):

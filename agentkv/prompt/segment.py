@@ -86,6 +86,8 @@ class Segment:
     """False where the author promises that the text refers to nothing around it."""
     part: Mapping[str, Any] | None = field(default=None, compare=False)
     content_hash: str = ""
+    joints: tuple[int, ...] = field(default=(), compare=False)
+    """Where the parts meet that this text was given in, as offsets into it."""
 
     def __post_init__(self) -> None:
         kind_rank(self.kind)

@@ -154,7 +154,7 @@ def prompts(draw: st.DrawFn) -> Prompt:
 
 
 parts = st.lists(marked(), min_size=1, max_size=4)
-levels = st.sampled_from(["off", "canonical", "static_first"])
+levels = st.sampled_from(["off", "canonical", "static_first", "learn"])
 
 
 @settings(max_examples=300, deadline=None)
@@ -199,3 +199,77 @@ def test_the_same_prompt_is_laid_out_the_same(prompt: Prompt) -> None:
     again = arrange(prompt, memory=memory, session="s")
     assert json.dumps(first.messages) == json.dumps(again.messages)
     assert json.dumps(first.tools) == json.dumps(again.tools)
+
+
+system_lines = st.lists(
+    st.sampled_from(
+        [
+            "Be kind.",
+            "",
+            "Now: 12:00",
+            "- a",
+            "```",
+            "Rules:",
+            "See above.",
+            "1. x",
+            "# Head",
+            "日本",
+        ]
+    ),
+    min_size=0,
+    max_size=8,
+)
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.lists(system_lines, min_size=2, max_size=4), st.booleans(), st.data())
+def test_what_is_learned_loses_and_promotes_nothing(
+    prompts_of_calls: list[list[str]], opted_in: bool, data: st.DataObject
+) -> None:
+    """Unmarked system text that differs from call to call, with every name allowed to move."""
+    memory = Memory()
+    allow = ("messages[0]", "rules", "documents") if opted_in else ()
+    talk: list[dict[str, Any]] = []
+    for k, lines in enumerate(prompts_of_calls):
+        talk.append({"role": "user", "content": f"USER {k}?"})
+        docs = [Document(d, f"DOC {d}") for d in data.draw(st.sets(st.sampled_from("abc")))]
+        rules = static(f"R{data.draw(st.integers(0, 1))}.", name="rules")
+        head = {"role": "system", "content": ["\n".join(lines) + "\n", rules]}
+        prompt = Prompt.build([head, *talk], documents=docs)
+        got = arrange(prompt, "learn", memory=memory, session="s", allow=allow)
+        systems = [m for m in got.messages if m["role"] == "system"]
+        wire = [t for m in got.messages for t in _texts(m)]
+        given_lines = Counter(x for x in lines if x.strip())
+        sent = Counter(x for t in wire for x in t.split("\n") if x.strip())
+        assert not given_lines - sent
+        assert sum(sent[x] for x in given_lines) == sum(given_lines.values())
+        assert "".join(wire).count(rules["text"]) == 1
+        assert all("".join(wire).count(d.text) == 1 for d in docs)
+        assert "USER" not in "".join(t for m in systems for t in _texts(m))
+        out = [m for m in got.messages if m["role"] != "system"]
+        assert [m["role"] for m in out] == [m["role"] for m in talk]
+        for was, now in zip(talk, out, strict=True):
+            assert "".join(_texts(now)).startswith(was["content"])
+        if not opted_in:
+            same = arrange(prompt, memory=memory, session="s", remember=False)
+            assert same.messages == got.messages, "nothing moves that was not allowed"
+        talk.append({"role": "assistant", "content": f"ANSWER {k}."})
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.sets(st.sampled_from("abcdef")), min_size=1, max_size=6))
+def test_kept_tools_are_masked_and_never_more_than_were_given(calls: list[set[str]]) -> None:
+    memory = Memory()
+    head = {"role": "system", "content": "You are an agent."}
+    so_far: list[str] = []
+    for names in calls:
+        tools = [{"name": n} for n in names]
+        got = arrange(
+            Prompt.build([head, USER], tools), memory=memory, session="s", keep_tools=True
+        )
+        sent = [t["function"]["name"] for t in got.tools]
+        assert sent[: len(so_far)] == so_far, "only ever appended"
+        assert set(sent) == set(so_far) | names
+        assert got.allowed is None if set(sent) == names else set(got.allowed or ()) == names
+        assert set(got.masked) == set(sent) - names
+        so_far = sent
