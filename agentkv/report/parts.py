@@ -95,23 +95,41 @@ class MissUse:
             was=clip(self.was, chars),
             now=clip(self.now, chars),
             detail=clip(self.detail, 2 * chars),
+            segment=clip(self.segment, min(64, 2 * chars)),
+            advice=clip(self.advice, 3 * chars),
         )
 
 
 @dataclass(frozen=True, slots=True)
 class LayoutUse:
-    """How the prompt was laid out: the level, what moved where, what was left and why."""
+    """How the prompt was laid out: the level, what moved where, what was left and why.
+
+    `masked` names tools that stay in the prompt, so that it does not change, and may not be called
+    in this turn. `warnings` are sentences about what a session has shown, such as a text that is
+    marked static and changed. `proposed` is what level `learn` would move if it were allowed to:
+    name, where to, tokens saved a call, calls in which it changed, calls.
+    """
 
     level: str
     moved: tuple[tuple[str, str], ...] = ()
     refused: tuple[tuple[str, str], ...] = ()
+    masked: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    proposed: tuple[tuple[str, str, int, int, int], ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        return {
+        out: dict[str, Any] = {
             "level": self.level,
             "moved": [list(m) for m in self.moved],
             "refused": [list(r) for r in self.refused],
         }
+        if self.masked:
+            out["masked"] = list(self.masked)
+        if self.proposed:
+            out["proposed"] = [list(p) for p in self.proposed]
+        if self.warnings:
+            out["warnings"] = list(self.warnings)
+        return out
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> LayoutUse:
@@ -119,6 +137,23 @@ class LayoutUse:
             level=str(data.get("level", "off")),
             moved=tuple((str(a), str(b)) for a, b in data.get("moved", ())),
             refused=tuple((str(a), str(b)) for a, b in data.get("refused", ())),
+            masked=tuple(str(name) for name in data.get("masked", ())),
+            warnings=tuple(str(text) for text in data.get("warnings", ())),
+            proposed=tuple(
+                (str(name), str(to), int(saves), int(changed), int(calls))
+                for name, to, saves, changed, calls in data.get("proposed", ())
+            ),
+        )
+
+    def joined(self, other: LayoutUse) -> LayoutUse:
+        """This with what another stage of the layout did, each entry once."""
+        return LayoutUse(
+            level=self.level,
+            moved=tuple(dict.fromkeys((*self.moved, *other.moved))),
+            refused=tuple(dict.fromkeys((*self.refused, *other.refused))),
+            masked=tuple(dict.fromkeys((*self.masked, *other.masked))),
+            warnings=tuple(dict.fromkeys((*self.warnings, *other.warnings))),
+            proposed=tuple(dict.fromkeys((*self.proposed, *other.proposed))),
         )
 
 

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from agentkv.engine.types import RequestOutput
 from agentkv.layout.arrangement import Arrangement
+from agentkv.report import counts, view
 from agentkv.report.advice import advise
-from agentkv.report.parts import LayoutUse, MissUse, SegmentUse, clip, folded
+from agentkv.report.counts import Counts
+from agentkv.report.parts import LayoutUse, MissUse, SegmentUse
+from agentkv.report.summary import summary
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 SCHEMA = 1
 KEY = "agentkv"
-SUMMARY_BYTES = 2048
-"""A summary lives in checkpoints, so it stays smaller than this, as ASCII JSON."""
 
 Detail = Literal["summary", "full"]
 
@@ -42,6 +45,13 @@ class CacheReport:
     segments: tuple[SegmentUse, ...] = ()
     miss: MissUse | None = None
     layout: LayoutUse | None = None
+    cached_known: bool = True
+    """False where the server did not say what it reused; `cached_tokens` is 0 then, and is null in
+    `to_dict()`: unknown is not nothing."""
+    estimated: bool = False
+    """Whether the split into segments was made here, from a server's totals."""
+    written_tokens: int | None = None
+    """What the server says it added to its cache, where it says so."""
 
     @property
     def computed_tokens(self) -> int:
@@ -50,7 +60,8 @@ class CacheReport:
 
     @property
     def hit_rate(self) -> float:
-        """Share of the prompt that was read from memory, to three digits."""
+        """Share of the prompt that was read from memory, to three digits. 0 where it is unknown;
+        see `cached_known`."""
         return round(self.cached_tokens / self.prompt_tokens, 3) if self.prompt_tokens else 0.0
 
     @property
@@ -61,6 +72,10 @@ class CacheReport:
     @property
     def created_tokens(self) -> int:
         """Prompt tokens that this call added to the cache: whole pages only."""
+        if self.written_tokens is not None:
+            return self.written_tokens
+        if not self.cached_known:
+            return 0
         whole = self.prompt_tokens // self.page_size * self.page_size
         return max(0, whole - self.cached_tokens)
 
@@ -101,20 +116,19 @@ class CacheReport:
     def from_usage(cls, usage: Mapping[str, Any]) -> CacheReport:
         """The report in the `usage` of an HTTP reply.
 
-        Reads what `agentkv serve` writes (`usage.agentkv`), and from other servers the counts of
-        OpenAI's shape and DeepSeek's; what a server does not say is not made up.
+        Reads what `agentkv serve` writes (`usage.agentkv`), and from other servers the counts in
+        any shape that `agentkv.report.counts` knows. What a server does not say is not made up:
+        `cached_known` is False without a count.
         """
-        details = usage.get("prompt_tokens_details") or {}
-        cached = details.get("cached_tokens")
-        if cached is None:
-            cached = usage.get("prompt_cache_hit_tokens") or 0
-        facts = usage.get(KEY) or {}
+        report = cls.from_counts(counts.from_server(usage))
+        facts = usage.get(KEY)
+        if not isinstance(facts, Mapping):
+            return report
+        cached = report.cached_tokens
         miss = facts.get("miss")
-        return cls(
-            prompt_tokens=int(usage.get("prompt_tokens") or 0),
-            cached_tokens=int(cached),
-            completion_tokens=int(usage.get("completion_tokens") or 0),
-            cached_by_tier=_tiers(facts.get("cached_by_tier") or {"device": int(cached)}),
+        return replace(
+            report,
+            cached_by_tier=_tiers(facts.get("cached_by_tier") or {"device": cached}),
             reusable_tokens=int(facts.get("reusable_tokens", cached)),
             resident_tokens=int(facts.get("resident_tokens", cached)),
             page_size=int(facts.get("page_size") or 1),
@@ -122,7 +136,29 @@ class CacheReport:
             saved_prefill_ms=float(facts.get("saved_prefill_ms") or 0.0),
             segments=tuple(SegmentUse.from_dict(s) for s in facts.get("segments") or ()),
             miss=MissUse.from_dict(miss) if miss else None,
+            # Ours are of pages, so they are computed here as they are in process.
+            written_tokens=None,
         )
+
+    @classmethod
+    def from_counts(cls, found: Counts) -> CacheReport:
+        """A report of counts alone, as other providers have them."""
+        cached = found.cached or 0
+        return cls(
+            prompt_tokens=found.prompt,
+            cached_tokens=cached,
+            completion_tokens=found.completion,
+            cached_by_tier=_tiers({"device": cached}),
+            reusable_tokens=cached,
+            resident_tokens=cached,
+            cached_known=found.cached is not None,
+            written_tokens=found.written,
+        )
+
+    @classmethod
+    def from_usage_metadata(cls, usage: Mapping[str, Any]) -> CacheReport:
+        """A report of the counts in a LangChain `usage_metadata`, of any model."""
+        return cls.from_counts(counts.from_langchain(usage))
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> CacheReport:
@@ -133,7 +169,7 @@ class CacheReport:
         miss, layout = data.get("miss"), data.get("layout")
         return cls(
             prompt_tokens=int(data.get("prompt_tokens", 0)),
-            cached_tokens=int(data.get("cached_tokens", 0)),
+            cached_tokens=int(data.get("cached_tokens") or 0),
             completion_tokens=int(data.get("completion_tokens", 0)),
             cached_by_tier=_tiers(data.get("cached_by_tier") or {}),
             reusable_tokens=int(data.get("reusable_tokens", 0)),
@@ -144,17 +180,40 @@ class CacheReport:
             segments=tuple(SegmentUse.from_dict(s) for s in data.get("segments") or ()),
             miss=MissUse.from_dict(miss) if miss else None,
             layout=LayoutUse.from_dict(layout) if layout else None,
+            cached_known=bool(data.get("cached_known", data.get("cached_tokens", 0) is not None)),
+            estimated=bool(data.get("estimated", False)),
+            written_tokens=data.get("written_tokens"),
         )
 
     @classmethod
     def from_message(cls, message: Any) -> CacheReport | None:
-        """The report that a LangChain message, chunk or generation carries; None without one."""
+        """The report of a LangChain message, chunk or generation, or of a dict of one (a saved
+        message, `model_dump()`, `response_metadata`, `generation_info`, a report itself).
+
+        An answer of another model has counts only, out of its `usage_metadata`. None where nothing
+        is said.
+        """
+        if message is None:
+            return None
         for name in ("response_metadata", "generation_info"):
-            holder = getattr(message, name, None)
+            holder = _get(message, name)
             if isinstance(holder, Mapping) and isinstance(holder.get(KEY), Mapping):
                 return cls.from_dict(holder[KEY])
-        inner = getattr(message, "message", None)
-        return cls.from_message(inner) if inner is not None else None
+        if isinstance(message, Mapping):
+            if isinstance(message.get(KEY), Mapping):
+                return cls.from_dict(message[KEY])
+            if "schema" in message and "prompt_tokens" in message:
+                return cls.from_dict(message)
+        usage = _get(message, "usage_metadata")
+        if isinstance(usage, Mapping) and "input_tokens" in usage:
+            return cls.from_usage_metadata(usage)
+        for name in ("message", "kwargs", "data"):
+            inner = _get(message, name)
+            if inner is not None:
+                found = cls.from_message(inner)
+                if found is not None:
+                    return found
+        return None
 
     def with_layout(self, arrangement: Arrangement) -> CacheReport:
         """The same with what the layout knows: what moved, and what that says about the miss."""
@@ -168,51 +227,47 @@ class CacheReport:
 
     def to_dict(self, detail: Detail = "summary") -> dict[str, Any]:
         """JSON-ready. `summary` sums plain messages by kind and stays under 2 KB; `full` is all."""
-        if detail == "full":
-            return self._dict(self.segments, self.miss, self.layout)
-        layout = self.layout
-        for count, chars, listed in ((16, 80, 8), (12, 60, 4), (8, 40, 2), (6, 20, 0)):
-            segments = tuple(
-                replace(s, name=clip(s.name, 48) or "") for s in folded(self.segments, count)
-            )
-            miss = self.miss.clipped(chars) if self.miss else None
-            if layout is not None:
-                layout = replace(
-                    layout,
-                    moved=tuple((clip(a, 48) or "", b) for a, b in layout.moved[: 2 * listed]),
-                    refused=tuple(
-                        (clip(a, 48) or "", clip(b, 2 * chars) or "")
-                        for a, b in layout.refused[:listed]
-                    ),
-                )
-            out = self._dict(segments, miss, layout)
-            if len(json.dumps(out)) < SUMMARY_BYTES:
-                break
-        return out
-
-    def _dict(
-        self,
-        segments: tuple[SegmentUse, ...],
-        miss: MissUse | None,
-        layout: LayoutUse | None,
-    ) -> dict[str, Any]:
+        if detail == "summary":
+            return summary(self)
+        more: dict[str, Any] = {} if self.cached_known else {"cached_known": False}
+        if self.estimated:
+            more["estimated"] = True
+        if self.written_tokens is not None:
+            more["written_tokens"] = self.written_tokens
+        known = self.cached_known
         return {
             "schema": SCHEMA,
+            **more,
             "prompt_tokens": self.prompt_tokens,
-            "cached_tokens": self.cached_tokens,
+            "cached_tokens": self.cached_tokens if known else None,
             "cached_by_tier": dict(self.cached_by_tier),
-            "computed_tokens": self.computed_tokens,
+            "computed_tokens": self.computed_tokens if known else None,
             "completion_tokens": self.completion_tokens,
-            "hit_rate": self.hit_rate,
+            "hit_rate": self.hit_rate if known else None,
             "reusable_tokens": self.reusable_tokens,
             "resident_tokens": self.resident_tokens,
             "page_size": self.page_size,
             "ms": dict(self.ms),
             "saved_prefill_ms": self.saved_prefill_ms,
-            "segments": [s.to_dict() for s in segments],
-            "miss": miss.to_dict() if miss else None,
-            "layout": layout.to_dict() if layout else None,
+            "segments": [s.to_dict() for s in self.segments],
+            "miss": self.miss.to_dict() if self.miss else None,
+            "layout": self.layout.to_dict() if self.layout else None,
         }
+
+    def __str__(self) -> str:
+        ended = view.ended(self)
+        return f"{view.headline(self)}; {ended}" if ended else view.headline(self)
+
+    def __rich__(self) -> RenderableType:
+        return view.rich_view(self)
+
+    def _repr_html_(self) -> str:
+        return view.html_view(self)
+
+
+def _get(holder: Any, name: str) -> Any:
+    """A field of a message, or of the dict that one was saved as."""
+    return holder.get(name) if isinstance(holder, Mapping) else getattr(holder, name, None)
 
 
 def _tiers(tiers: Mapping[str, int]) -> dict[str, int]:

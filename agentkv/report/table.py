@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from agentkv.report.report import CacheReport
+from agentkv.report.view import ended
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 def table(reports: Iterable[CacheReport], *, title: str | None = None) -> Table:
     """One row a call (prompt, cached, computed, hit rate, TTFT, reason), and the sums."""
     from rich.table import Table
+    from rich.text import Text
 
     out = Table(title=title)
     out.add_column("call", justify="right")
@@ -23,28 +25,22 @@ def table(reports: Iterable[CacheReport], *, title: str | None = None) -> Table:
     out.add_column("reuse ended", overflow="fold")
     prompt = cached = calls = 0
     for calls, r in enumerate(reports, 1):
-        prompt += r.prompt_tokens
+        known = r.cached_known
+        # What a server does not say counts on neither side of the rate.
+        prompt += r.prompt_tokens if known else 0
         cached += r.cached_tokens
         out.add_row(
             str(calls),
             f"{r.prompt_tokens:,}",
-            f"{r.cached_tokens:,}",
-            f"{r.computed_tokens:,}",
-            f"{100 * r.hit_rate:.1f} %",
-            f"{r.ms.get('ttft', 0.0):.1f}",
-            _ended(r),
+            f"{r.cached_tokens:,}" if known else "?",
+            f"{r.computed_tokens:,}" if known else "?",
+            f"{100 * r.hit_rate:.1f} %" if known else "?",
+            f"{r.ms['ttft']:.1f}" if "ttft" in r.ms else "",
+            Text(ended(r)),
         )
     if calls > 1:
         out.add_section()
-        rate = 100 * cached / prompt if prompt else 0.0
-        total = (f"{prompt:,}", f"{cached:,}", f"{prompt - cached:,}", f"{rate:.1f} %", "", "")
+        rate = f"{100 * cached / prompt:.1f} %" if prompt else "?"
+        total = (f"{prompt:,}", f"{cached:,}", f"{prompt - cached:,}", rate, "", "")
         out.add_row("all", *total)
     return out
-
-
-def _ended(report: CacheReport) -> str:
-    miss = report.miss
-    if miss is None:
-        return ""
-    where = f" in {miss.segment}" if miss.segment else ""
-    return f"{miss.reason}{where} at {miss.token:,}"
