@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from agentkv.engine.errors import InvalidRequest
@@ -49,18 +50,34 @@ class Draft:
                 "see them.",
                 param="tools",
             )
-        self._messages = read_messages(messages, template)
+        self.messages = read_messages(messages, template)
         if continued:
-            last = self._messages[-1]
+            last = self.messages[-1]
             if last.role != "assistant" or last.calls:
                 raise InvalidRequest(
                     "continue_final_message needs an assistant message with text at the end.",
                     param="continue_final_message",
                 )
-        self._speaks = any(m.text.strip() or m.calls for m in self._messages)
-        self.owners = assign_owners(self._messages, self._tools)
+        self._speaks = any(m.text.strip() or m.calls for m in self.messages)
+        self.owners = assign_owners(self.messages, self._tools)
+        self._homes: dict[str, int | None] | None = None
         if len(self.owners.all) > MAX_OWNERS:
             raise InvalidRequest("Too many messages.", param="messages")
+
+    def message_of(self, owner: Owner) -> int | None:
+        """The message that a region of the rendered text belongs to."""
+        if self._homes is None:
+            self._homes = dict(
+                zip((o.name for o in self.owners.all), self.owners.message, strict=True)
+            )
+        return self._homes.get(owner.name)
+
+    def think(self, thoughts: Mapping[int, str]) -> None:
+        """Give messages (by their number) the thoughts that led to them."""
+        for index, thought in thoughts.items():
+            self.messages[index] = replace(self.messages[index], reasoning=thought or None)
+        self.owners = assign_owners(self.messages, self._tools)
+        self._homes = None
 
     def rendered(self) -> tuple[Marked, bool]:
         """The prompt text, and whether its marks say where every part lies."""
@@ -80,7 +97,7 @@ class Draft:
 
     def coarse(self, text: str) -> list[Region]:
         """Regions of a text without marks: message borders, by rendering the first ones alone."""
-        total = len(self._messages)
+        total = len(self.messages)
         counts = list(range(1, total))
         if total > _COARSE_BORDERS:
             counts = [*range(1, _COARSE_BORDERS // 4), *range(total - _COARSE_BORDERS, total)]
@@ -88,7 +105,7 @@ class Draft:
         starts = [(0, self._owner(0))]
         for count in counts:
             try:
-                head = self._render(pen, self._messages[:count]).text
+                head = self._render(pen, self.messages[:count]).text
             except InvalidRequest:
                 continue
             if starts[-1][0] < len(head) < len(text) and text.startswith(head):
@@ -96,7 +113,7 @@ class Draft:
         if self.generation_prompt:
             head = ""
             with contextlib.suppress(InvalidRequest):
-                head = self._render(pen, self._messages).text
+                head = self._render(pen, self.messages).text
             if starts[-1][0] < len(head) < len(text) and text.startswith(head):
                 starts.append((len(head), Owner("generation_prompt", "template")))
         return merge(starts, len(text))
@@ -108,7 +125,7 @@ class Draft:
         """Render all messages, or only the first ones (then without a generation prompt)."""
         style = self._template.call_style()
         messages = write_messages(
-            self._messages if head is None else head,
+            self.messages if head is None else head,
             self.owners,
             pen,
             text_arguments=style.text_arguments,

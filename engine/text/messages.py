@@ -62,11 +62,15 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A tool call: `arguments` as JSON value, or as text when it is no JSON."""
+    """A tool call: `arguments` as JSON value, or as text when it is no JSON.
+
+    `id` is its number, which templates see; `given_id` the client's own, which they never do.
+    """
 
     name: str
     arguments: Any
     id: str
+    given_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +117,10 @@ class _Numbers:
 
 def read_messages(messages: Any, template: ChatTemplate) -> list[Message]:
     """The checked form of `messages`.
+
+    An assistant's thought may come as `reasoning_content`, `reasoning` or `thinking` (the first
+    that is not empty counts); one between `<think>` tags is content. The template decides whether
+    a thought of an older turn is shown; one that knows no thoughts leaves the field out.
 
     Raises `InvalidRequest(param="messages")` for anything that would not reach the model as text:
     other content than text, roles that the template does not know, broken Unicode.
@@ -274,6 +282,7 @@ def _call(call: Any, where: str, numbers: _Numbers) -> Call:
         check_text(name, f"{where}.function.name"),
         _arguments(arguments, f"{where}.function.arguments"),
         numbers.call(call.get("id")),
+        call["id"] if isinstance(call.get("id"), str) else None,
     )
 
 

@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -19,19 +20,25 @@ import numpy as np
 
 from agentkv.engine.errors import InvalidRequest
 from agentkv.engine.text import spans
+from agentkv.engine.text.calls.answer import Answer
+from agentkv.engine.text.calls.formats import NO_CALLS, format_of, thinks
+from agentkv.engine.text.calls.record import CallMemory, Piece, Sampled
+from agentkv.engine.text.calls.script import Script
 from agentkv.engine.text.draft import Draft
 from agentkv.engine.text.marks import Marked
-from agentkv.engine.text.replay import Anchor, Stretch, StretchCache, Trail
+from agentkv.engine.text.replay import Anchor, Stretch, StretchCache
 from agentkv.engine.text.template import ChatTemplate
 from agentkv.engine.text.tokenizer import Tokenizer
-from agentkv.engine.types import IntArray, RenderedPrompt
+from agentkv.engine.text.walk import Place, Walk
+from agentkv.engine.types import RenderedPrompt
 
 
 class Renderer:
     """Renders chat messages for one model. Safe to use from many threads.
 
-    `replay_entries` bounds how many outputs of the model are remembered, and `memory_bytes` how
-    much memory the remembered outputs, and the texts whose ids are known, may take (each).
+    `replay_entries` bounds how many outputs of the model are remembered, and how many answers with
+    tool calls (0: none); `memory_bytes` how much memory each of these, and the texts whose ids are
+    known, may take.
     """
 
     def __init__(
@@ -46,22 +53,35 @@ class Renderer:
         self.template = template
         self._known = StretchCache(entries=65536, nbytes=memory_bytes)
         self._sampled = StretchCache(entries=replay_entries, nbytes=memory_bytes)
+        self._answers = CallMemory(entries=replay_entries, nbytes=memory_bytes)
         self._turn_ends = frozenset(
             text for text, i in tokenizer.special_tokens.items() if i in tokenizer.eos_ids
         )
 
     @classmethod
-    def load(cls, model_dir: Path, tokenizer: Tokenizer) -> Renderer:
+    def load(cls, model_dir: Path, tokenizer: Tokenizer, *, replay_entries: int = 512) -> Renderer:
         """A renderer with the template of the model in `model_dir`.
 
         A model without one still loads (it can complete raw prompts); `render` then refuses.
         """
-        return cls(tokenizer, ChatTemplate.load(Path(model_dir), tokenizer.named_tokens))
+        template = ChatTemplate.load(Path(model_dir), tokenizer.named_tokens)
+        return cls(tokenizer, template, replay_entries=replay_entries)
 
     @property
     def chars_encoded(self) -> int:
         """Characters that went through the tokenizer so far."""
         return self.tokenizer.chars_encoded
+
+    @cached_property
+    def script(self) -> Script:
+        """How this model writes tool calls and thoughts."""
+        form = NO_CALLS if self.template is None else format_of(self.template)
+        return Script(form, self.tokenizer)
+
+    @cached_property
+    def thinks(self) -> bool:
+        """Whether the model's template knows of thoughts."""
+        return self.template is not None and thinks(self.template)
 
     def render(
         self,
@@ -99,6 +119,35 @@ class Renderer:
             continue_final_message,
             template_kwargs,
         )
+        echoes = self._echoes(draft, namespace)
+        thoughts = {
+            i: echo.answer.reasoning
+            for i, echo in echoes.items()
+            if echo.answer.reasoning and draft.messages[i].reasoning is None
+        }
+        if thoughts:
+            draft.think(thoughts)
+        prompt, spliced = self._draft_prompt(draft, echoes, namespace)
+        if unused := [i for i in thoughts if i not in spliced]:
+            # Only an answer that is fed back as it was gets a thought that was not sent back.
+            draft.think(dict.fromkeys(unused, ""))
+            kept = {i: echo for i, echo in echoes.items() if i not in unused}
+            prompt, _ = self._draft_prompt(draft, kept, namespace)
+        return prompt
+
+    def _echoes(self, draft: Draft, namespace: str) -> dict[int, Sampled]:
+        """The messages that give back an answer of the model unchanged, and that answer."""
+        found = {}
+        for index, message in enumerate(draft.messages):
+            sampled = self._answers.find(namespace, message)
+            if sampled is not None:
+                found[index] = sampled
+        return found
+
+    def _draft_prompt(
+        self, draft: Draft, echoes: Mapping[int, Sampled], namespace: str
+    ) -> tuple[RenderedPrompt, set[int]]:
+        """The prompt, and the messages in it that are answers as they were sampled."""
         marked, exact = draft.rendered()
         controls = list(self._controls(marked))
         ranges = [(a, b) for a, b, _ in controls]
@@ -113,14 +162,29 @@ class Renderer:
             )
         else:
             regions = draft.coarse(marked.text)
-        ids, starts, replayed, anchor = self._encode(marked.text, controls, namespace)
-        return RenderedPrompt(
-            token_ids=ids,
-            spans=spans.token_spans(regions, starts, marked.text),
-            text=marked.text,
-            replayed_tokens=replayed,
-            anchor=anchor,
+        places = []
+        if echoes:
+            for region in regions:
+                index = draft.message_of(region.owner)
+                if index is not None and index in echoes:
+                    places.append(Place(index, region.start, region.end, echoes[index]))
+        walk = Walk(
+            marked.text,
+            controls,
+            namespace,
+            stretch=self._stretch,
+            sampled=self._sampled,
+            turn_ends=self._turn_ends | spans.TURN_ENDS,
+            places=places,
         )
+        prompt = RenderedPrompt(
+            token_ids=walk.ids,
+            spans=spans.token_spans(regions, walk.starts, marked.text),
+            text=walk.text,
+            replayed_tokens=walk.replayed,
+            anchor=walk.anchor,
+        )
+        return prompt, walk.spliced
 
     def remember(
         self, prompt: RenderedPrompt, output_ids: Sequence[int], *, text: str | None = None
@@ -156,7 +220,7 @@ class Renderer:
         before = prompt.token_ids[anchor.token :]
         starts = np.zeros(len(before), np.int32)
         if tail:
-            known = self._stretch(tail, first=anchor.char == 0)
+            known = self._stretch(tail, anchor.char == 0)
             if np.array_equal(known.ids, before):
                 starts = known.starts
         begins = np.concatenate([np.zeros(1, np.int32), ends[:-1]]) + np.int32(len(tail))
@@ -166,6 +230,50 @@ class Renderer:
         )
         whole = tail + said
         self._sampled.put((anchor.digest, whole), stretch, key_bytes=4 * len(whole))
+
+    def remember_calls(
+        self,
+        prompt: RenderedPrompt,
+        answer: Answer,
+        output_ids: Sequence[int],
+        *,
+        namespace: str = "",
+    ) -> None:
+        """Take note of an answer with tool calls, so that it is fed back as it was sampled when a
+        client sends its calls back by their ids.
+
+        `output_ids` are all that was sampled behind `prompt` for it. Answers whose calls are no
+        whole JSON are not kept, nor is broken UTF-8.
+        """
+        if prompt.anchor is None or not answer.tool_calls:
+            return
+        anchor = Anchor(*prompt.anchor)
+        tokenizer = self.tokenizer
+        ids = [int(i) for i in output_ids]
+        if ids and ids[-1] in tokenizer.special_ids | tokenizer.eos_ids:
+            ids.pop()
+        tail = prompt.text[anchor.char :]
+        pieces: list[Piece] = []
+        run = prompt.token_ids[anchor.token :].tolist()
+        said = tail
+        fresh: list[int] = []
+        for token in [*ids, None]:
+            if token is not None and token not in tokenizer.special_ids:
+                fresh.append(token)
+                continue
+            if fresh:
+                decoded = tokenizer.decode_output(fresh)
+                if decoded is None:
+                    return
+                said += decoded[0]
+                run += fresh
+            if run:
+                pieces.append(Piece(said, np.asarray(run, dtype=np.int32)))
+            said, run, fresh = "", [], []
+            if token is not None:
+                text = tokenizer.decode([token], skip_special=False)
+                pieces.append(Piece(text, np.asarray([token], dtype=np.int32), control=True))
+        self._answers.put(namespace, Sampled(answer, anchor.digest, tail, tuple(pieces)))
 
     def _controls(self, marked: Marked) -> Iterator[tuple[int, int, int]]:
         """The template's control tokens in order: `(start, end, id)`, swallowed space included."""
@@ -185,39 +293,8 @@ class Renderer:
             yield max(low, done), high, tokenizer.special_tokens[found.group()]
             at = done = high
 
-    def _encode(
-        self, text: str, controls: list[tuple[int, int, int]], namespace: str
-    ) -> tuple[IntArray, IntArray, int, Anchor]:
-        """Ids, the character where each starts, ids up to the last replayed output, open end."""
-        trail = Trail(namespace)
-        ids: list[IntArray] = []
-        starts: list[IntArray] = []
-        count = replayed = at = 0
-        anchor = Anchor(b"", 0, 0)
-        end = len(text)
-        for low, high, token in [*controls, (end, end, -1)]:
-            anchor = Anchor(trail.digest(), at, count)
-            if low > at:
-                piece = text[at:low]
-                stretch = self._sampled.get((anchor.digest, piece))
-                if stretch is not None:
-                    replayed = count + len(stretch.ids)
-                else:
-                    stretch = self._stretch(piece, first=at == 0)
-                ids.append(stretch.ids)
-                starts.append(stretch.starts + np.int32(at))
-                count += len(stretch.ids)
-                trail.stretch(piece)
-            if token >= 0:
-                ids.append(np.asarray([token], dtype=np.int32))
-                starts.append(np.asarray([low], dtype=np.int32))
-                count += 1
-                trail.control(text[low:high])
-            at = high
-        none = np.zeros(0, np.int32)
-        return np.concatenate([none, *ids]), np.concatenate([none, *starts]), replayed, anchor
-
-    def _stretch(self, text: str, *, first: bool) -> Stretch:
+    def _stretch(self, text: str, first: bool) -> Stretch:
+        """Ids of a text between two control tokens (`first`: nothing stands before it)."""
         key = (first, text)
         found = self._known.get(key)
         if found is None:

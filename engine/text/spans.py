@@ -20,7 +20,7 @@ from agentkv.engine.text.canonical import digest
 from agentkv.engine.text.owners import Owner, Owners
 from agentkv.engine.types import IntArray, Span
 
-_TURN_ENDS = frozenset(
+TURN_ENDS = frozenset(
     [
         "<|im_end|>",
         "<|eot_id|>",
@@ -63,7 +63,7 @@ def divide(
 
     `events` are places inside the content of owners; `controls` the template's control tokens.
     """
-    ends = turn_ends | _TURN_ENDS
+    ends = turn_ends | TURN_ENDS
 
     def turns(low: int, high: int) -> tuple[list[int], int | None]:
         """Where turns end between two contents (white space included), and the first control."""

@@ -150,7 +150,8 @@ class ChatTemplate:
     ) -> str:
         """The prompt text of plain JSON messages. Raises `InvalidRequest` when it cannot be made:
         the template refuses, trips over a value, or writes more than it may."""
-        template = self._with_tools if tools else self._plain
+        spoken = tools or any(m.get("tool_calls") for m in messages)
+        template = self._with_tools if spoken else self._plain
         variables: dict[str, Any] = {
             **self._named,
             **(template_kwargs or {}),
