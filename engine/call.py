@@ -237,6 +237,7 @@ class Call:
                 saved_prefill=self._saved_ms,
             ),
             spans=self.prompt.spans,
+            session=self.session,
             prompt_logprobs=None
             if self.params.prompt_logprobs is None
             else tuple(self._scores or [None] * len(self.prompt.token_ids)),

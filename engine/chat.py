@@ -164,6 +164,9 @@ def prepare(
         grammar = Grammar("lark", text, opener)
     elif schema is not None:
         grammar = _document_grammar(script, canonical_json(schema), thought)
+    elif listed and script.form.policy == "score":
+        # Told not to call, such a model would write its call as text.
+        grammar = Grammar("lark", _call_grammar(script, "[]", 0, "score", None, thought))
     if grammar is not None:
         if params.grammar is not None:
             raise InvalidRequest(

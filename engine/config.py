@@ -21,6 +21,8 @@ class EngineConfig:
     `kv_dtype`: dtype of the KV pool; `auto` is `dtype`.
     `pool_tokens`: size of the KV pool in tokens; None sizes it from memory (a quarter of what is
     available, never more than 64 times the context window).
+    `replay_entries`: how many of its own outputs the engine remembers as they were sampled, to feed
+    them back as such; 0 encodes every text anew.
     `max_batch_tokens`: token budget of one step; long prompts are prefilled in chunks of it.
     `check_invariants`: verify page conservation after every step (tests; costs a walk a step).
     """
@@ -38,6 +40,7 @@ class EngineConfig:
     max_queued: int = 1024
     policy: Literal["lpm", "dfs-weight", "fcfs"] = "lpm"
     prefix_cache: bool = True
+    replay_entries: int = 512
     threads: int | None = None
     check_invariants: bool = False
 
@@ -55,6 +58,11 @@ class EngineConfig:
                 raise InvalidRequest(
                     f"{name} must be at least 1, got {getattr(self, name)}.", param=name
                 )
+        if self.replay_entries < 0:
+            raise InvalidRequest(
+                f"replay_entries must be at least 0, got {self.replay_entries}.",
+                param="replay_entries",
+            )
         for name in ("max_model_len", "pool_tokens", "threads"):
             value = getattr(self, name)
             if value is not None and value < 1:

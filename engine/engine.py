@@ -108,7 +108,9 @@ class Engine:
         self.kv_dtype_name = str(kv_dtype).removeprefix("torch.")
         self.created = int(time.time())
         self.tokenizer = Tokenizer.load(directory)
-        self.renderer = Renderer.load(directory, self.tokenizer)
+        self.renderer = Renderer.load(
+            directory, self.tokenizer, replay_entries=config.replay_entries
+        )
         per_token = KVPool.bytes_per_token(
             shape.num_layers, shape.num_kv_heads, shape.head_dim, kv_dtype
         )

@@ -285,6 +285,7 @@ class RequestOutput:
     times: Timings
     spans: tuple[Span, ...] = ()
     prompt_logprobs: tuple[TokenLogprob | None, ...] | None = None
+    session: str | None = None
 
     @property
     def text(self) -> str:

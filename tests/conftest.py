@@ -91,6 +91,35 @@ def tiny_llama_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="session")
+def tiny_words_dir(smollm2_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random Llama of one layer with the embedded model's tokenizer, template and vocabulary: real
+    token counts at next to no cost. What it samples is hardly ever the way its text is encoded."""
+    import shutil
+
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    folder = tmp_path_factory.mktemp("tiny-words")
+    for path in smollm2_dir.iterdir():
+        if path.name.startswith(("tokenizer", "chat_template")):
+            shutil.copy(path, folder / path.name)
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=49152,
+        hidden_size=32,
+        intermediate_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        max_position_embeddings=32768,
+        eos_token_id=2,
+        tie_word_embeddings=True,
+    )
+    LlamaForCausalLM(config).save_pretrained(folder, safe_serialization=True)
+    return folder
+
+
 @pytest.fixture
 def make_engine(tiny_llama_dir: Path) -> Iterator[Callable[..., Engine]]:
     """Build engines on the tiny model, float32, invariants checked after every step; all closed."""

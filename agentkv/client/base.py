@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from agentkv.engine.text.calls.answer import CallDelta, ToolCall
 from agentkv.engine.types import SamplingParams
 from agentkv.report.report import CacheReport
 
@@ -38,12 +39,18 @@ class ChatRequest:
     """A conversation that wants an answer: OpenAI-style messages and tools, marks kept.
 
     `session` names the conversation for the report's comparisons; `salt` keeps its cache apart
-    from everybody else's. `tool_choice` is `auto` or `none`; neither changes the prompt.
+    from everybody else's. `tool_choice`, `parallel_tool_calls` and `response_format` have OpenAI's
+    shapes (`any` is `required`); they narrow what may be answered and never change the prompt.
+    `auto_policy` says how a model that is free to call a tool comes to do so: `free`, `score`, or
+    `auto`, which takes what suits the model.
     """
 
     messages: Sequence[Mapping[str, Any]]
     tools: Sequence[Mapping[str, Any]] = ()
-    tool_choice: str | None = None
+    tool_choice: str | Mapping[str, Any] | None = None
+    parallel_tool_calls: bool | None = None
+    response_format: Mapping[str, Any] | None = None
+    auto_policy: str = "auto"
     params: SamplingParams = field(default_factory=SamplingParams)
     session: str | None = None
     salt: str | None = None
@@ -71,12 +78,20 @@ CallRequest = ChatRequest | TextRequest
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplyChoice:
-    """One completion. `logprobs` is in OpenAI's shape, where asked for and offered."""
+    """One completion. `logprobs` is in OpenAI's shape, where asked for and offered.
+
+    `opener_scores`: log-probabilities of beginning a tool call and of the best other beginning,
+    where the two were weighed. `token_ids`: what was sampled, where the engine says it.
+    """
 
     index: int
     text: str
     finish_reason: str | None
     logprobs: Mapping[str, Any] | None = None
+    tool_calls: tuple[ToolCall, ...] = ()
+    reasoning: str = ""
+    opener_scores: tuple[float, float] | None = None
+    token_ids: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +108,10 @@ class ChatReply:
         return self.choices[0].text if self.choices else ""
 
     @property
+    def tool_calls(self) -> tuple[ToolCall, ...]:
+        return self.choices[0].tool_calls if self.choices else ()
+
+    @property
     def finish_reason(self) -> str | None:
         return self.choices[0].finish_reason if self.choices else None
 
@@ -103,6 +122,8 @@ class ChatDelta:
 
     index: int = 0
     text: str = ""
+    reasoning: str = ""
+    calls: tuple[CallDelta, ...] = ()
     finish_reason: str | None = None
     reply: ChatReply | None = None
 

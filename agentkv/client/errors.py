@@ -8,7 +8,7 @@ and no raw response is attached: tracers copy those.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from agentkv.engine import errors as engine_errors
 
@@ -180,13 +180,11 @@ def from_status(
     status: int, body: object, *, retry_after: float | None = None, url: str = ""
 ) -> AgentKVError:
     """The error for an HTTP reply of `status` whose decoded body is `body`."""
-    error = body.get("error") if isinstance(body, dict) else None
-    if not isinstance(error, dict):
-        error = {"message": error} if isinstance(error, str) else {}
+    error = _error_of(body)
     code = error.get("code")
     code = code if isinstance(code, str) else None
     text = str(error.get("message") or f"{url or 'The server'} answered with status {status}.")
-    if code == ContextOverflow.code:
+    if code == ContextOverflow.code or _says_overflow(status, error, text):
         return _overflow(text, error.get("n_ctx"), error.get("n_prompt_tokens"), status)
     if code == Aborted.code:
         return Aborted(text, status=status)
@@ -211,6 +209,36 @@ def from_status(
     param = error.get("param")
     wrong.param = param if isinstance(param, str) else None
     return wrong
+
+
+def _error_of(body: object) -> dict[str, Any]:
+    """The error in a body: an object under `error`, a text there, or the body itself (SGLang, and
+    vLLM before 0.10)."""
+    if not isinstance(body, dict):
+        return {}
+    error = body.get("error")
+    if isinstance(error, dict):
+        return error
+    if isinstance(error, str):
+        return {**body, "message": error}
+    said = body.get("message") or body.get("detail")
+    return {**body, "message": said if isinstance(said, str) else None}
+
+
+_OVERFLOWS = (
+    "maximum context length",  # OpenAI, vLLM
+    "longer than the model's context length",  # SGLang
+    "exceeds the available context size",  # llama.cpp
+    "prompt is too long",  # Anthropic's, behind a gateway
+)
+
+
+def _says_overflow(status: int, error: dict[str, Any], text: str) -> bool:
+    """Whether a server without a code for it says that the prompt does not fit."""
+    if status not in (400, 413, 422, 500):
+        return False
+    said = text.lower()
+    return error.get("type") == "exceed_context_size_error" or any(o in said for o in _OVERFLOWS)
 
 
 def _overflow(

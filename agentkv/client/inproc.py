@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -15,14 +16,17 @@ from agentkv.client.base import (
     ChatReply,
     ChatRequest,
     ReplyChoice,
+    TextRequest,
 )
 from agentkv.client.errors import EngineUnavailable, from_engine
 from agentkv.client.limits import atimed, timed
+from agentkv.engine.answers import Answers, Ended, steps
 from agentkv.engine.config import EngineConfig
-from agentkv.engine.types import RenderedPrompt, RequestOutput, StreamEvent
+from agentkv.engine.types import Choice, RenderedPrompt, RequestOutput, StreamEvent
 from agentkv.report.report import CacheReport
 
 if TYPE_CHECKING:
+    from agentkv.engine.chat import Chat
     from agentkv.engine.engine import Engine
 
 
@@ -72,43 +76,44 @@ class InProcessClient:
     def send(self, request: CallRequest) -> ChatReply:
         engine = self.engine
         try:
-            prompt = self._prompt(engine, request)
+            call = _Call(engine, request)
             output = engine.generate(
-                prompt, request.params, timeout=request.timeouts.total, **_extras(request)
+                call.prompt, call.params, timeout=call.left, **_extras(request)
             )
+            return call.reply(output)
         except Exception as error:
             _reraise(error)
-        return _reply(engine, output)
 
     def stream(self, request: CallRequest) -> Iterator[ChatDelta]:
         engine = self.engine
         try:
-            prompt = self._prompt(engine, request)
-            events = engine.stream(prompt, request.params, **_extras(request))
+            call = _Call(engine, request)
+            events = engine.stream(call.prompt, call.params, **_extras(request))
             # Leaving the block aborts the call, also when this generator is closed early.
             with events:
                 for event in timed(events, request.timeouts):
-                    yield from _deltas(engine, event)
+                    yield from call.deltas(event)
         except Exception as error:
             _reraise(error)
 
     async def asend(self, request: CallRequest) -> ChatReply:
         engine = await self._ready()
         try:
-            prompt = self._prompt(engine, request)
             async with asyncio.timeout(request.timeouts.total):
-                output = await engine.agenerate(prompt, request.params, **_extras(request))
+                # Rendering and compiling a grammar take a while, so not on the event loop.
+                call = await asyncio.to_thread(_Call, engine, request)
+                output = await engine.agenerate(call.prompt, call.params, **_extras(request))
+            return call.reply(output)
         except Exception as error:
             _reraise(error)
-        return _reply(engine, output)
 
     async def astream(self, request: CallRequest) -> AsyncIterator[ChatDelta]:
         engine = await self._ready()
         try:
-            prompt = self._prompt(engine, request)
-            async with engine.astream(prompt, request.params, **_extras(request)) as events:
+            call = await asyncio.to_thread(_Call, engine, request)
+            async with engine.astream(call.prompt, call.params, **_extras(request)) as events:
                 async for event in atimed(events, request.timeouts):
-                    for delta in _deltas(engine, event):
+                    for delta in call.deltas(event):
                         yield delta
         except Exception as error:
             _reraise(error)
@@ -116,19 +121,6 @@ class InProcessClient:
     async def _ready(self) -> Engine:
         """The engine, loaded off the event loop."""
         return self.engine if self.loaded else await asyncio.to_thread(lambda: self.engine)
-
-    @staticmethod
-    def _prompt(engine: Engine, request: CallRequest) -> str | RenderedPrompt:
-        if not isinstance(request, ChatRequest):
-            return request.prompt
-        return engine.render(
-            request.messages,
-            request.tools or None,
-            salt=request.salt,
-            add_generation_prompt=request.add_generation_prompt,
-            continue_final_message=request.continue_final_message,
-            template_kwargs=request.template_kwargs,
-        )
 
     # -- looking ---------------------------------------------------------------------------------
 
@@ -161,36 +153,98 @@ class InProcessClient:
         await asyncio.to_thread(self.close)
 
 
+class _Call:
+    """One call made ready: its prompt and grammar, and how its answers are read. Blocks a while."""
+
+    def __init__(self, engine: Engine, request: CallRequest) -> None:
+        self._engine = engine
+        self._ends = _after(request.timeouts.total)
+        chat = _chat(engine, request) if isinstance(request, ChatRequest) else None
+        self.prompt: str | RenderedPrompt
+        if chat is None:
+            assert isinstance(request, TextRequest)
+            self.prompt, self.params = request.prompt, request.params
+        else:
+            self.prompt, self.params = chat.prompt, chat.params
+        self._answers = Answers(chat)
+
+    @property
+    def left(self) -> float | None:
+        """Seconds that remain of the whole call's limit."""
+        return None if self._ends is None else max(0.0, self._ends - time.monotonic())
+
+    def reply(self, output: RequestOutput) -> ChatReply:
+        ended = self._answers.end(output)
+        return ChatReply(
+            id=output.request_id,
+            model=output.model,
+            choices=tuple(self._choice(*pair) for pair in zip(output.choices, ended, strict=True)),
+            report=CacheReport.from_output(output),
+        )
+
+    def _choice(self, choice: Choice, ended: Ended) -> ReplyChoice:
+        scored = choice.logprobs
+        return ReplyChoice(
+            index=choice.index,
+            text=ended.answer.text,
+            finish_reason=ended.finish_reason,
+            logprobs=_logprobs(self._engine, scored) if scored is not None else None,
+            tool_calls=ended.answer.tool_calls,
+            reasoning=ended.answer.reasoning,
+            opener_scores=choice.opener_scores,
+            token_ids=choice.token_ids,
+        )
+
+    def deltas(self, event: StreamEvent) -> Iterator[ChatDelta]:
+        """What an event of the engine adds, as it would come over HTTP."""
+        if event.output is not None:
+            yield ChatDelta(reply=self.reply(event.output))
+            return
+        piece = self._answers.feed(event)
+        if piece is None:
+            return
+        new, index = piece.delta, event.index
+        calls = tuple(steps(new.calls))
+        if new.text or new.reasoning or calls or piece.finish_reason:
+            yield ChatDelta(
+                index=index,
+                text=new.text,
+                reasoning=new.reasoning,
+                calls=calls,
+                finish_reason=piece.finish_reason,
+            )
+
+
+def _chat(engine: Engine, request: ChatRequest) -> Chat:
+    # Imported here: a process that only sends requests over HTTP needs none of it.
+    from agentkv.engine.chat import prepare
+
+    return prepare(
+        engine,
+        request.messages,
+        request.tools or None,
+        params=request.params,
+        tool_choice=request.tool_choice,
+        parallel_tool_calls=request.parallel_tool_calls,
+        response_format=request.response_format,
+        auto_policy=request.auto_policy,
+        salt=request.salt,
+        add_generation_prompt=request.add_generation_prompt,
+        continue_final_message=request.continue_final_message,
+        template_kwargs=request.template_kwargs,
+    )
+
+
+def _after(seconds: float | None) -> float | None:
+    return None if seconds is None else time.monotonic() + seconds
+
+
 def _extras(request: CallRequest) -> dict[str, Any]:
     return {
         "session": request.session,
         "salt": request.salt,
         "request_id": request.request_id,
     }
-
-
-def _reply(engine: Engine, output: RequestOutput) -> ChatReply:
-    return ChatReply(
-        id=output.request_id,
-        model=output.model,
-        choices=tuple(
-            ReplyChoice(
-                index=c.index,
-                text=c.text,
-                finish_reason=c.finish_reason,
-                logprobs=_logprobs(engine, c.logprobs) if c.logprobs is not None else None,
-            )
-            for c in output.choices
-        ),
-        report=CacheReport.from_output(output),
-    )
-
-
-def _deltas(engine: Engine, event: StreamEvent) -> Iterator[ChatDelta]:
-    if event.output is not None:
-        yield ChatDelta(reply=_reply(engine, event.output))
-    elif event.index >= 0 and (event.text or event.finish_reason):
-        yield ChatDelta(index=event.index, text=event.text, finish_reason=event.finish_reason)
 
 
 def _logprobs(engine: Engine, values: Sequence[Any]) -> dict[str, Any]:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from agentkv.client import wire
 from agentkv.client.base import ChatDelta, Timeouts
 from agentkv.client.errors import CallTimeout, EngineFailed, EngineUnavailable, from_status
+from agentkv.client.replies import Assembly, Reporter, own_report, prefilled
 from agentkv.client.retry import Attempts
 from agentkv.client.sse import DONE, Events, decode
 
 
 class Reader:
     """Turns the lines of one stream into deltas, and keeps its limits.
+
+    `prefill`: nothing was asked for but the prompt, so what another server says is left out.
 
     The server sends a comment every few seconds while nothing happens, so silence on the wire
     means that it is gone; whether a *token* is late is looked at whenever a line comes.
@@ -23,7 +25,9 @@ class Reader:
         self._timeouts = timeouts
         self._attempts = attempts
         self._events = Events()
-        self._assembly = wire.Assembly()
+        self._assembly = Assembly()
+        self.report: Reporter = own_report
+        self.prefill = False
         self._last = time.monotonic()
         self.started = False
         self.done = False
@@ -63,7 +67,7 @@ class Reader:
         if deltas:
             self._last = time.monotonic()
             self.started = True
-        return deltas
+        return [] if self.prefill else deltas
 
     def _check(self) -> None:
         phase = self.phase
@@ -76,11 +80,16 @@ class Reader:
         """The delta that closes the call. Raises when the stream broke off."""
         if not self.done and not self._assembly.complete:
             raise EngineUnavailable("The stream broke off before the answer was complete.")
-        return ChatDelta(reply=self._assembly.reply())
+        reply = self._assembly.reply(self.report)
+        return ChatDelta(reply=prefilled(reply) if self.prefill else reply)
 
 
 def _status(error: Any) -> int:
     """A status for an error that came inside a stream, whose own status line said 200."""
+    if isinstance(error, dict):
+        for said in (error.get("status_code"), error.get("code")):
+            if isinstance(said, int) and 400 <= said < 600:
+                return said
     kind = error.get("type") if isinstance(error, dict) else None
     return {
         "invalid_request_error": 400,

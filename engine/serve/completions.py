@@ -11,7 +11,7 @@ from msgspec import UNSET
 from starlette.requests import Request
 from starlette.responses import Response
 
-from agentkv.engine.serve import sse
+from agentkv.engine.serve import grammar, sse
 from agentkv.engine.serve.body import read
 from agentkv.engine.serve.chat import check_stream_options
 from agentkv.engine.serve.errors import unsupported
@@ -42,7 +42,14 @@ async def completions(request: Request) -> Response:
         raise unsupported(
             "echo", "a stream cannot give the log-probabilities of the prompt; leave `stream` out."
         )
+    asked = grammar.one_of(
+        {
+            "response_format": grammar.of_response_format(wanted.response_format),
+            "structured_outputs": grammar.of_structured_outputs(wanted.structured_outputs),
+        }
+    )
     params = completion_params(wanted, engine.vocab_size)
+    params = await grammar.constrain(engine, params, asked)
     session = session_of(wanted, request.headers.get("x-agentkv-session"))
     salt = salt_of(wanted.cache_salt, request.state.tenant)
     prompts = await read_prompts(service, wanted.prompt)

@@ -18,6 +18,7 @@ from starlette.responses import Response
 from agentkv.engine.serve import sse
 from agentkv.engine.serve.body import read
 from agentkv.engine.serve.errors import invalid
+from agentkv.engine.serve.grammar import constrain
 from agentkv.engine.serve.job import Call, Job
 from agentkv.engine.serve.logprobs import finite
 from agentkv.engine.serve.middleware import clean_request_id
@@ -40,7 +41,8 @@ async def generate(request: Request) -> Response:
         raise invalid(
             "Give either `text` or `input_ids`.", param="text", code="missing_required_parameter"
         )
-    params = generate_params(wanted, engine.vocab_size)
+    params, asked = generate_params(wanted, engine.vocab_size)
+    params = await constrain(engine, params, asked)
     session = extension_session(wanted.agentkv, request.headers.get("x-agentkv-session"))
     salt = salt_of(wanted.cache_salt, request.state.tenant)
     if wanted.text is not None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from agentkv.engine.serve.body import convert
 from agentkv.engine.serve.errors import invalid, unsupported
+from agentkv.engine.serve.grammar import of_sampling, one_of
 from agentkv.engine.serve.protocol import (
     MAX_SALT,
     MAX_SESSION,
@@ -18,16 +19,11 @@ from agentkv.engine.serve.protocol import (
     GenerateSampling,
     Sampling,
 )
-from agentkv.engine.types import MAX_LOGIT_BIAS, SamplingParams
-
-_GRAMMAR = "this version does not constrain the output to a grammar."
+from agentkv.engine.types import MAX_LOGIT_BIAS, Grammar, SamplingParams
 
 
 def chat_params(request: ChatRequest, vocab_size: int) -> SamplingParams:
-    """Raises 400 (`unsupported_parameter`) for what would have to be enforced and cannot be."""
-    _check_tool_choice(request.tool_choice)
-    if request.response_format is not None and request.response_format.get("type") != "text":
-        raise unsupported("response_format", _GRAMMAR)
+    """What a chat request says of sampling; tools and formats are `conversation.ready`'s."""
     if request.top_logprobs is not None and not request.logprobs:
         raise invalid("`top_logprobs` needs `logprobs: true`.", param="top_logprobs")
     wanted = (request.top_logprobs or 0) if request.logprobs else None
@@ -47,9 +43,19 @@ def completion_params(request: CompletionRequest, vocab_size: int) -> SamplingPa
     )
 
 
-def generate_params(request: GenerateRequest, vocab_size: int) -> SamplingParams:
-    """`/generate` names a few things differently and nests them in `sampling_params`."""
+def generate_params(
+    request: GenerateRequest, vocab_size: int
+) -> tuple[SamplingParams, tuple[str, Grammar] | None]:
+    """`/generate` names a few things differently and nests them in `sampling_params`.
+
+    The second value is the field that asks for a grammar, and that grammar, not compiled yet.
+    """
     s = convert(request.sampling_params or {}, GenerateSampling, "sampling_params.")
+    for name in ("ebnf", "structural_tag"):
+        if getattr(s, name):
+            raise unsupported(f"sampling_params.{name}", "use `json_schema` or `regex`.")
+    which = "json_schema" if s.json_schema is not None else "regex"
+    asked = one_of({f"sampling_params.{which}": of_sampling(s.json_schema, s.regex)})
     wanted = (request.top_logprobs_num or 0) if request.return_logprob else None
     start = request.logprob_start_len
     scores_prompt = wanted is not None and start is not None and start >= 0
@@ -70,13 +76,14 @@ def generate_params(request: GenerateRequest, vocab_size: int) -> SamplingParams
         logit_bias=s.logit_bias,
         n=s.n,
     )
-    return SamplingParams(
+    params = SamplingParams(
         **_common(common, vocab_size),
         max_tokens=s.max_new_tokens,
         logprobs=wanted,
         prompt_logprobs=wanted if scores_prompt else None,
         prompt_logprobs_start=start if scores_prompt and start is not None else 0,
     )
+    return params, asked
 
 
 def _common(request: Sampling, vocab_size: int) -> dict[str, Any]:
@@ -127,17 +134,6 @@ def check_ids(ids: Sequence[int], vocab_size: int, param: str) -> tuple[int, ...
     if ids and not (min(ids) >= 0 and max(ids) < vocab_size):
         raise invalid(f"`{param}` holds an id outside 0 to {vocab_size - 1}.", param=param)
     return tuple(ids)
-
-
-def _check_tool_choice(choice: str | dict[str, Any] | None) -> None:
-    """`none` keeps the tools in the prompt: taking them out would change the cached prefix."""
-    if choice is None or choice in ("auto", "none"):
-        return
-    if choice == "required" or isinstance(choice, dict):
-        raise unsupported("tool_choice", f"this version cannot force a tool call; {_GRAMMAR}")
-    raise invalid(
-        '`tool_choice` must be "auto", "none", "required" or a function.', param="tool_choice"
-    )
 
 
 def session_of(request: Sampling, header: str | None) -> str | None:

@@ -24,9 +24,11 @@ class StreamOptions(msgspec.Struct, kw_only=True):
 
 
 class Extension(msgspec.Struct, kw_only=True):
-    """The `agentkv` object of a request."""
+    """The `agentkv` object of a request. `auto_policy`: how a model that may call a tool comes to
+    do so (`free`, `score` or `auto`)."""
 
     session: str | None = None
+    auto_policy: str | None = None
 
 
 class Sampling(msgspec.Struct, kw_only=True):
@@ -64,6 +66,7 @@ class ChatRequest(Sampling, kw_only=True):
     messages: list[dict[str, Any]]
     tools: list[dict[str, Any]] | None = None
     tool_choice: str | dict[str, Any] | None = None
+    parallel_tool_calls: bool | None = None
     response_format: dict[str, Any] | None = None
     max_completion_tokens: int | None = None
     logprobs: bool | None = None
@@ -79,6 +82,8 @@ class CompletionRequest(Sampling, kw_only=True):
     prompt: str | list[Any]
     echo: bool | None = None
     logprobs: int | None = None
+    response_format: dict[str, Any] | None = None
+    structured_outputs: dict[str, Any] | None = None
 
 
 class GenerateSampling(msgspec.Struct, kw_only=True):
@@ -100,6 +105,10 @@ class GenerateSampling(msgspec.Struct, kw_only=True):
     ignore_eos: bool | None = None
     logit_bias: dict[str, float] | None = None
     n: int | None = None
+    json_schema: str | None = None
+    regex: str | None = None
+    ebnf: str | None = None
+    structural_tag: str | None = None
 
 
 class GenerateRequest(msgspec.Struct, kw_only=True):
@@ -159,22 +168,24 @@ class AbortRequest(msgspec.Struct, kw_only=True):
     abort_all: bool | None = None
 
 
-_GRAMMAR = "this version does not constrain the output to a grammar."
+_SCHEMA = "use `response_format`."
+_OUTSIDE = "use `response_format`; /v1/completions has `structured_outputs` too."
+_EBNF = "grammars are not taken; use a JSON schema, a regular expression or a list of choices."
 _MODALITY = "this server takes and makes text only."
 
 REFUSED: dict[str, str] = {
     "functions": "use `tools`.",
     "function_call": "use `tools` and `tool_choice`.",
-    "guided_json": _GRAMMAR,
-    "guided_regex": _GRAMMAR,
-    "guided_choice": _GRAMMAR,
-    "guided_grammar": _GRAMMAR,
-    "structured_outputs": _GRAMMAR,
-    "grammar": _GRAMMAR,
-    "json_schema": _GRAMMAR,
-    "regex": _GRAMMAR,
-    "ebnf": _GRAMMAR,
-    "structural_tag": _GRAMMAR,
+    "guided_json": _SCHEMA,
+    "guided_regex": _OUTSIDE,
+    "guided_choice": _OUTSIDE,
+    "guided_grammar": _EBNF,
+    "structured_outputs": _SCHEMA,
+    "grammar": _EBNF,
+    "json_schema": _SCHEMA,
+    "regex": _OUTSIDE,
+    "ebnf": _EBNF,
+    "structural_tag": _EBNF,
     "bad_words": "use `logit_bias`.",
     "allowed_token_ids": "use `logit_bias`.",
     "best_of": "ask for `n` choices and pick one.",

@@ -10,12 +10,29 @@ from msgspec import UNSET, UnsetType
 from agentkv.engine.serve.usage import Usage
 
 
+class Function(msgspec.Struct, kw_only=True):
+    """`tool_calls[].function`; `arguments` is JSON as text."""
+
+    name: str
+    arguments: str
+
+
+class MessageCall(msgspec.Struct, kw_only=True):
+    """`choices[].message.tool_calls[]`."""
+
+    id: str
+    type: Literal["function"] = "function"
+    function: Function
+
+
 class Message(msgspec.Struct, kw_only=True):
-    """`choices[].message`."""
+    """`choices[].message`. `content` is null where the answer is calls and nothing else."""
 
     role: Literal["assistant"] = "assistant"
-    content: str
+    content: str | None
     refusal: None = None
+    reasoning_content: str | UnsetType = UNSET
+    tool_calls: list[MessageCall] | UnsetType = UNSET
 
 
 class ChatChoice(msgspec.Struct, kw_only=True):
@@ -42,11 +59,29 @@ class ChatCompletion(msgspec.Struct, kw_only=True):
     prompt_token_ids: list[int] | UnsetType = UNSET
 
 
+class FunctionPart(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """`delta.tool_calls[].function`: the name comes once, then pieces of the arguments."""
+
+    name: str | UnsetType = UNSET
+    arguments: str | UnsetType = UNSET
+
+
+class CallPart(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """`delta.tool_calls[]`: the first of a call has its id and type, later ones have not."""
+
+    index: int
+    id: str | UnsetType = UNSET
+    type: str | UnsetType = UNSET
+    function: FunctionPart
+
+
 class Delta(msgspec.Struct, kw_only=True, omit_defaults=True):
     """`choices[].delta`: only what is new."""
 
     role: str | UnsetType = UNSET
-    content: str | UnsetType = UNSET
+    content: str | UnsetType | None = UNSET
+    reasoning_content: str | UnsetType = UNSET
+    tool_calls: list[CallPart] | UnsetType = UNSET
 
 
 class ChunkChoice(msgspec.Struct, kw_only=True):

@@ -8,8 +8,9 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
+from agentkv.engine.serve import explain
 from agentkv.engine.serve.body import read
-from agentkv.engine.serve.chat import render
+from agentkv.engine.serve.conversation import render
 from agentkv.engine.serve.errors import invalid
 from agentkv.engine.serve.logprobs import token_text
 from agentkv.engine.serve.params import check_ids
@@ -77,7 +78,8 @@ async def detokenize(request: Request) -> Response:
 
 
 async def apply_template(request: Request) -> Response:
-    """The prompt that a conversation becomes: text, ids, and which tokens belong to what."""
+    """The prompt that a conversation becomes: text, ids, which tokens belong to what, and what the
+    template left out or put elsewhere."""
     service = service_of(request)
     body = await read(request, TemplateRequest)
     wanted = body.value
@@ -101,5 +103,11 @@ async def apply_template(request: Request) -> Response:
         }
         for span in prompt.spans
     ]
-    reply = {"prompt": prompt.text, "token_ids": prompt.token_ids.tolist(), "spans": spans}
+    reply = {
+        "prompt": prompt.text,
+        "token_ids": prompt.token_ids.tolist(),
+        "spans": spans,
+        "dropped": explain.dropped(wanted.messages, prompt),
+        "moved": explain.moved(prompt),
+    }
     return JSONReply(reply, headers=body.headers)

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from agentkv.engine.serve.logprobs import finite
 from agentkv.engine.types import CacheFacts, Miss, RequestOutput
 
 SCHEMA = 1
@@ -97,13 +98,14 @@ def cache_block(output: RequestOutput) -> dict[str, Any]:
                 "cached": cached,
             }
         )
+    weighed = next((c.opener_scores for c in output.choices if c.opener_scores is not None), None)
     return {
         "schema": SCHEMA,
         "page_size": facts.page_size,
         "cached_by_tier": {"device": 0, "host": 0, "disk": 0, **facts.cached_by_tier},
         "reusable_tokens": facts.reusable_tokens,
         "resident_tokens": facts.resident_tokens,
-        "miss": miss_block(facts.miss),
+        "miss": miss_block(facts.miss, quote=output.session is not None),
         "segments": segments,
         "ms": {
             "queue": round(times.queue, 3),
@@ -112,18 +114,29 @@ def cache_block(output: RequestOutput) -> dict[str, Any]:
             "decode": round(times.decode, 3),
         },
         "saved_prefill_ms": round(times.saved_prefill, 3),
+        **({"tool_choice": _scores(weighed)} if weighed is not None else {}),
     }
 
 
-def miss_block(miss: Miss | None) -> dict[str, Any] | None:
-    """`usage.agentkv.miss`."""
+def _scores(weighed: tuple[float, float]) -> dict[str, float]:
+    """Log-probabilities of beginning a tool call and of the best other beginning."""
+    opener, text = weighed
+    return {"opener": round(finite(opener), 4), "text": round(finite(text), 4)}
+
+
+def miss_block(miss: Miss | None, *, quote: bool) -> dict[str, Any] | None:
+    """`usage.agentkv.miss`.
+
+    `quote`: whether to show what stood there before. Without a session the call is compared with
+    whoever sent the most similar prompt, and nobody's text goes to another client.
+    """
     if miss is None:
         return None
     return {
         "token": miss.token,
         "reason": miss.reason,
         "segment": miss.segment,
-        "was": miss.was,
+        "was": miss.was if quote else None,
         "now": miss.now,
         "detail": miss.detail,
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
@@ -59,6 +59,12 @@ class _Cut(httpx.SyncByteStream):
                 raise httpx.ReadError("connection reset")
 
 
+def ours(url: str, transport: httpx.BaseTransport, **options: Any) -> HttpClient:
+    """A client that need not ask first whose server it is."""
+    http_client = httpx.Client(transport=transport)
+    return HttpClient(url, dialect="agentkv", http_client=http_client, **options)
+
+
 @pytest.fixture
 def url(shared: Engine, serve: Callable[..., str]) -> str:
     return serve(shared)
@@ -74,11 +80,11 @@ def test_a_base_url_with_or_without_v1(url: str) -> None:
 @pytest.mark.parametrize("failure", [429, 500, 502, 503, httpx.ConnectError])
 def test_retries_what_may_pass(url: str, failure: int | type[Exception]) -> None:
     flaky = Flaky(failure, failure)
-    client = HttpClient(url, http_client=httpx.Client(transport=flaky))
+    client = ours(url, flaky)
     assert client.send(REQUEST).text
     assert len(flaky.requests) == 3
     flaky = Flaky(failure)
-    client = HttpClient(url, http_client=httpx.Client(transport=flaky))
+    client = ours(url, flaky)
     assert list(client.stream(REQUEST))[-1].reply is not None
     assert len(flaky.requests) == 2
 
@@ -98,13 +104,23 @@ def test_does_not_retry_what_will_not(
 ) -> None:
     flaky = Flaky(failure)
     with pytest.raises(kind):
-        HttpClient(url, http_client=httpx.Client(transport=flaky)).send(REQUEST)
+        ours(url, flaky).send(REQUEST)
     assert len(flaky.requests) == 1
+
+
+@pytest.mark.parametrize("failure", [429, 503, httpx.ConnectError])
+def test_retries_when_the_first_question_fails(url: str, failure: int | type[Exception]) -> None:
+    flaky = Flaky(failure)
+    client = HttpClient(url, http_client=httpx.Client(transport=flaky))
+    assert client.send(REQUEST).report.segments
+    assert [r.url.path for r in flaky.requests] == ["/v1/models"] * 2 + ["/v1/chat/completions"]
+    assert not client.send(REQUEST).report.estimated, "it is ours, and was found to be"
+    assert len(flaky.requests) == 4
 
 
 def test_gives_up_after_max_retries(url: str) -> None:
     flaky = Flaky(*[503] * 5)
-    client = HttpClient(url, max_retries=1, http_client=httpx.Client(transport=flaky))
+    client = ours(url, flaky, max_retries=1)
     with pytest.raises(e.EngineUnavailable, match="busy"):
         client.send(REQUEST)
     assert len(flaky.requests) == 2
@@ -112,7 +128,7 @@ def test_gives_up_after_max_retries(url: str) -> None:
 
 def test_never_retries_after_the_first_token(url: str) -> None:
     flaky = Flaky(cut=True)
-    client = HttpClient(url, http_client=httpx.Client(transport=flaky))
+    client = ours(url, flaky)
     got = []
     with pytest.raises(e.EngineUnavailable):
         for delta in client.stream(REQUEST):
@@ -169,7 +185,7 @@ def test_another_thing_answers(url: str) -> None:
 
 def test_only_what_differs_from_a_default_is_sent(url: str) -> None:
     flaky = Flaky()
-    client = HttpClient(url, model="tiny", http_client=httpx.Client(transport=flaky))
+    client = ours(url, flaky, model="tiny")
     client.send(REQUEST)
     assert json.loads(flaky.requests[0].content) == {
         "model": "tiny",

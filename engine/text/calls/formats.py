@@ -39,9 +39,20 @@ class OpenerBias(NamedTuple):
 
     def of(self, messages: Sequence[Mapping[str, Any]]) -> float:
         """The bias for the answer to `messages`."""
-        if messages[-1].get("role") in ("tool", "function"):
+        # A layout's block of changing context may stand behind the result, as a message of its own.
+        last = messages[-2:] if _is_context(messages[-1]) else messages[-1:]
+        if last[0].get("role") in ("tool", "function"):
             return self.after_tool
         return self.later if any(m.get("tool_calls") for m in messages) else self.first
+
+
+def _is_context(message: Mapping[str, Any]) -> bool:
+    """Whether all that a user's message holds is marked as context or documents."""
+    parts = message.get("content")
+    if message.get("role") != "user" or not isinstance(parts, (list, tuple)) or not parts:
+        return False
+    marks = [part.get("agentkv") if isinstance(part, Mapping) else None for part in parts]
+    return all(isinstance(m, Mapping) and m.get("kind") in ("context", "documents") for m in marks)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,7 @@ import pytest
 from agentkv.engine.errors import InvalidRequest
 from agentkv.engine.serve.body import parse
 from agentkv.engine.serve.errors import ApiError
+from agentkv.engine.serve.grammar import of_structured_outputs
 from agentkv.engine.serve.params import (
     chat_params,
     completion_params,
@@ -19,7 +20,7 @@ from agentkv.engine.serve.params import (
     session_of,
 )
 from agentkv.engine.serve.protocol import ChatRequest, CompletionRequest, GenerateRequest
-from agentkv.engine.types import SamplingParams
+from agentkv.engine.types import Grammar
 
 USER = [{"role": "user", "content": "hi"}]
 
@@ -31,7 +32,7 @@ def chat(**fields: Any) -> ChatRequest:
 def refused(kind: Any, **fields: Any) -> ApiError:
     with pytest.raises(ApiError) as caught:
         request = parse(json.dumps(fields).encode(), kind).value
-        makers: dict[Any, Callable[[Any, int], SamplingParams]] = {
+        makers: dict[Any, Callable[[Any, int], object]] = {
             ChatRequest: chat_params,
             CompletionRequest: completion_params,
             GenerateRequest: generate_params,
@@ -59,21 +60,6 @@ def test_unknown_fields_are_named_and_refused_ones_are_not_ignored() -> None:
 
 
 @pytest.mark.parametrize(
-    "fields",
-    [
-        {"tool_choice": "required"},
-        {"tool_choice": {"type": "function", "function": {"name": "f"}}},
-        {"response_format": {"type": "json_schema", "json_schema": {}}},
-        {"response_format": {"type": "json_object"}},
-    ],
-)
-def test_what_cannot_be_enforced_is_refused(fields: dict[str, Any]) -> None:
-    error = refused(ChatRequest, messages=USER, **fields)
-    assert error.code == "unsupported_parameter"
-    assert error.param == next(iter(fields))
-
-
-@pytest.mark.parametrize(
     ("fields", "param"),
     [
         ({"max_tokens": "8"}, "max_tokens"),
@@ -87,7 +73,6 @@ def test_what_cannot_be_enforced_is_refused(fields: dict[str, Any]) -> None:
         ({"logit_bias": {"-1": 1}}, "logit_bias"),
         ({"stop_token_ids": [100]}, "stop_token_ids"),
         ({"top_logprobs": 3}, "top_logprobs"),
-        ({"tool_choice": "sometimes"}, "tool_choice"),
     ],
 )
 def test_a_wrong_value_names_its_field(fields: dict[str, Any], param: str) -> None:
@@ -152,8 +137,75 @@ def test_fields_reach_the_sampling_parameters() -> None:
     assert (echo.logprobs, echo.prompt_logprobs) == (2, 2)
 
     body = {"text": "a", "sampling_params": {"max_new_tokens": 3, "sampling_seed": 1}}
-    native = generate_params(parse(json.dumps(body).encode(), GenerateRequest).value, 100)
+    native, asked = generate_params(parse(json.dumps(body).encode(), GenerateRequest).value, 100)
     assert (native.max_tokens, native.seed, native.logprobs) == (3, 1, None)
+    assert asked is None
+
+
+@pytest.mark.parametrize(
+    ("sampling", "kind", "text"),
+    [
+        ({"json_schema": '{"type": "string"}'}, "json_schema", '{"type":"string"}'),
+        ({"regex": "a+"}, "regex", "a+"),
+    ],
+)
+def test_what_the_output_looks_like_in_sglang_s_words(
+    sampling: dict[str, Any], kind: str, text: str
+) -> None:
+    request = GenerateRequest(text="a", sampling_params=sampling)
+    _, asked = generate_params(request, 100)
+    assert asked == (f"sampling_params.{next(iter(sampling))}", Grammar(kind, text))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("sampling", "code"),
+    [
+        ({"ebnf": "root ::= x"}, "unsupported_parameter"),
+        ({"structural_tag": "{}"}, "unsupported_parameter"),
+        ({"json_schema": "{"}, "invalid_value"),
+        ({"json_schema": "3"}, "invalid_value"),
+        ({"json_schema": "{}", "regex": "a"}, "invalid_value"),
+    ],
+)
+def test_grammars_that_are_refused(sampling: dict[str, Any], code: str) -> None:
+    error = refused(GenerateRequest, text="a", sampling_params=sampling)
+    assert error.code == code
+    assert (error.param or "").startswith("sampling_params.")
+
+
+@pytest.mark.parametrize(
+    ("value", "grammar"),
+    [
+        (None, None),
+        ({}, None),
+        ({"json": {"type": "null"}}, Grammar("json_schema", '{"type":"null"}')),
+        ({"json": '{"type": "null"}'}, Grammar("json_schema", '{"type":"null"}')),
+        ({"json_object": True}, Grammar("json_schema", '{"type":"object"}')),
+        ({"json_object": False}, None),
+        ({"regex": "a+"}, Grammar("regex", "a+")),
+        ({"choice": ["a b", 'c"']}, Grammar("lark", 'start: "a b" | "c\\""')),
+    ],
+)
+def test_vllm_s_structured_outputs(value: dict[str, Any] | None, grammar: Grammar | None) -> None:
+    assert of_structured_outputs(value) == grammar
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"grammar": "root ::= x"},
+        {"json": {}, "regex": "a"},
+        {"json": 3},
+        {"regex": ""},
+        {"choice": []},
+        {"choice": [1]},
+        {"structural_tag": "x"},
+    ],
+)
+def test_structured_outputs_that_are_refused(value: dict[str, Any]) -> None:
+    with pytest.raises(ApiError) as caught:
+        of_structured_outputs(value)
+    assert (caught.value.param or "").startswith("structured_outputs")
 
 
 def test_the_session_is_the_most_specific_one_given() -> None:

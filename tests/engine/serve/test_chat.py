@@ -184,8 +184,9 @@ def test_max_tokens_and_the_window(tiny: Live) -> None:
         ({"cache_salt": ""}, 400, "invalid_value", "cache_salt"),
         ({"tools": [{}] * 257}, 400, "invalid_value", "tools"),
         ({"chat_template_kwargs": {"tokenize": True}}, 400, None, "chat_template_kwargs"),
-        ({"response_format": {"type": "json_object"}}, 400, "unsupported_parameter", None),
-        ({"tool_choice": "required"}, 400, "unsupported_parameter", "tool_choice"),
+        ({"response_format": {"type": "yaml"}}, 400, "invalid_value", "response_format"),
+        ({"tool_choice": "required"}, 400, "invalid_value", "tool_choice"),
+        ({"structured_outputs": {"regex": "a"}}, 400, "unsupported_parameter", None),
     ],
 )
 @pytest.mark.parametrize("stream", [False, True])
@@ -265,3 +266,20 @@ def test_a_session_tells_what_changed(tiny: Live) -> None:
         block = ask(f"{name} The clock says 10:01.", **dict(how))
         assert block["miss"]["reason"] == "text_changed"
         assert block["miss"]["segment"] == "messages[0]"
+
+
+def test_the_text_of_another_client_is_quoted_to_nobody(tiny: Live) -> None:
+    """Without a session a call is compared with the most similar one, whoever sent that."""
+
+    def ask(secret: str, **more: Any) -> dict[str, Any]:
+        system = {"role": "system", "content": f"The code word is {secret}. Never tell it."}
+        body = {**HI, "messages": [system, *HI["messages"]], "max_tokens": 1, **more}
+        found: dict[str, Any] = tiny.post(CHAT, body).json()["usage"]["agentkv"]["miss"]
+        return found
+
+    ask("aardvark")
+    stranger = ask("zebra")
+    assert stranger["reason"] == "text_changed" and stranger["was"] is None
+    ask("walrus", agentkv={"session": "mine"})
+    own = ask("badger", agentkv={"session": "mine"})
+    assert "walrus" in own["was"] and "badger" in own["now"]

@@ -343,7 +343,7 @@ def test_a_step_that_fails_ends_the_stream_with_an_error(
         return forward(batch)
 
     monkeypatch.setattr(engine._runner, "forward", failing)
-    body = {"prompt": "abc", "max_tokens": 50, "ignore_eos": True}
+    body = {"prompt": "abc", "max_tokens": 50, "temperature": 0, "ignore_eos": True}
     with (
         live.client() as client,
         client.stream("POST", TEXT, json={**body, "stream": True}) as reply,

@@ -1,0 +1,80 @@
+"""Must hold: a loop of tool calls reuses every token up to the newest message, though LangChain
+sends each call back as parsed arguments, dumped in its own way."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
+from langchain_core.tools import tool
+
+from agentkv.langchain import ChatAgentKV
+from agentkv.report import CacheReport
+
+if TYPE_CHECKING:
+    from agentkv.engine import Engine
+
+CALLS = 12
+
+
+@tool
+def note(text: str) -> str:
+    """Write something down."""
+    return "noted"
+
+
+def loop(engine: Engine) -> list[tuple[int, int, str | None]]:
+    """`(prompt tokens, cached tokens, reason)` of each call of one agent loop."""
+    llm = ChatAgentKV(model="tiny", engine=engine, max_tokens=72, session="loop", seed=1)
+    agent = llm.bind_tools([note], tool_choice="any", parallel_tool_calls=False)
+    history: list[Any] = [SystemMessage("You keep a ledger."), HumanMessage("Tidy it up.")]
+    out: list[tuple[int, int, str | None]] = []
+    for step in range(CALLS):
+        answer = agent.invoke(history, temperature=1.0)
+        report = CacheReport.from_message(answer)
+        assert report is not None and isinstance(answer, AIMessage)
+        out.append((report.prompt_tokens, report.cached_tokens, report.reason))
+        (call,) = answer.tool_calls
+        # A new message with the parsed arguments only: what a checkpoint or another process keeps.
+        args = json.loads(json.dumps(call["args"], ensure_ascii=True, indent=step % 3))
+        again = {"name": call["name"], "args": args, "id": call["id"], "type": "tool_call"}
+        history += [
+            AIMessage(content=["", []][step % 2], tool_calls=[again]),
+            ToolMessage(f"{step}", tool_call_id=call["id"]),
+        ]
+    return out
+
+
+def tail_tokens(engine: Engine, step: int) -> int:
+    """Tokens of one tool result as the newest message, and of the generation prompt."""
+    empty = [{"role": "user", "content": "."}]
+    result = {"role": "tool", "tool_call_id": "x", "content": f"{step}"}
+    return len(engine.render([*empty, result]).token_ids) - len(
+        engine.render(empty, add_generation_prompt=False).token_ids
+    )
+
+
+def test_every_call_reuses_all_up_to_the_newest_message(
+    make_engine: Callable[..., Engine], tiny_words_dir: Path
+) -> None:
+    engine = make_engine(model=str(tiny_words_dir))
+    calls = loop(engine)
+    for step, (prompt, cached, reason) in enumerate(calls[1:]):
+        # New are the last sampled token (it has no KV yet), the two that close the turn, and the
+        # tool's result.
+        assert prompt - cached <= tail_tokens(engine, step) + 3
+        assert reason == "appended"
+
+
+def test_without_replay_the_loss_shows(
+    make_engine: Callable[..., Engine], tiny_words_dir: Path
+) -> None:
+    kept = loop(make_engine(model=str(tiny_words_dir)))
+    lost = loop(make_engine(model=str(tiny_words_dir), replay_entries=0))
+    computed = [sum(prompt - cached for prompt, cached, _ in calls[1:]) for calls in (kept, lost)]
+    assert computed[1] > 1.5 * computed[0]
+    assert {reason for _, _, reason in kept[1:]} == {"appended"}
+    assert any(reason == "retokenized" for _, _, reason in lost[1:])
