@@ -35,7 +35,10 @@ def demo(
     ] = None,
     limit: Annotated[int, typer.Option(min=1, help="With --trace: how many sessions at most.")] = 4,
     layout: Annotated[Layout, typer.Option(help="Which runs to make.")] = Layout.both,
-    max_tokens: Annotated[int, typer.Option(min=1, help="Tokens of an answer at most.")] = 24,
+    max_tokens: Annotated[int, typer.Option(min=1, help="Tokens of an answer at most.")] = 48,
+    steps: Annotated[
+        int, typer.Option(min=0, help="Model calls of a turn that may use tools.")
+    ] = 2,
     page_size: Annotated[int, typer.Option(help="Tokens a KV page: 1, 16, 32 or 64.")] = 1,
     dtype: Annotated[Dtype, typer.Option(help="Of weights and KV.")] = Dtype.auto,
     seed: Annotated[int, typer.Option(help="Of the changing order of the tools.")] = 0,
@@ -57,6 +60,7 @@ def demo(
         limit=limit,
         layouts=[name for name in LAYOUTS if layout.value in ("both", name)],
         max_tokens=max_tokens,
+        steps=steps,
         page_size=page_size,
         dtype=dtype.value,
         seed=seed,

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agentkv.demo.desk_run import Clock, run_desk, wall_clock
+from agentkv.demo.desk_run import STEPS, Clock, run_desk, wall_clock
 from agentkv.demo.replay import run_traces
 from agentkv.demo.result import CallRow, RunResult, runs_json
 from agentkv.demo.script import CONVERSATIONS, Conversation
@@ -35,7 +35,8 @@ class DemoOptions:
     page_size: int = 1
     dtype: str = "auto"
     layouts: Sequence[Level] = LAYOUTS
-    max_tokens: int = 24
+    max_tokens: int = 48
+    steps: int = STEPS
     trace: Path | None = None
     limit: int | None = None
     seed: int = 0
@@ -86,6 +87,7 @@ def _run(
             Path(folder) / "desk.sqlite",
             clock=options.clock,
             seed=options.seed,
+            steps=options.steps,
             on_call=on_call,
         )
 
@@ -99,14 +101,16 @@ def main(options: DemoOptions, *, as_json: bool = False, verbose: bool = False) 
     if verbose:
         for run in runs:
             for row in run.calls:
-                print(f"[{run.layout}] {row.conversation}, turn {row.turn}: {row.answer}")
+                said = row.answer or "-> " + ", ".join(row.tools)
+                print(f"[{run.layout}] {row.conversation}, turn {row.turn}: {said}")
     print_runs(runs)
     return 0
 
 
 def _tell(say: Callable[[str], None], layout: str, row: CallRow) -> None:
     report = row.report
+    did = ", ".join(row.tools) or "answer"
     say(
         f"{layout:>12}  {row.conversation}, turn {row.turn}: {report.cached_tokens:,} of "
-        f"{report.prompt_tokens:,} cached, first token after {row.ttft_ms:,.0f} ms"
+        f"{report.prompt_tokens:,} cached, first token after {row.ttft_ms:,.0f} ms; {did}"
     )

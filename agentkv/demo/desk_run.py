@@ -4,20 +4,31 @@
 message, and the tools come in whatever order their registries answer in.
 `static_first`: the same content, declared. The layout puts it where it can be reused.
 
-The script decides which tools are called; they run against the database, their results go back as
-tool messages, and the model writes every answer. Each run's own answers are its own history.
+The model chooses: it answers, or calls tools, which run against the database; their results go
+back as tool messages until it answers, or has had its `steps` and must. What it got wrong comes
+back to it as a result too. Each run's own answers are its own history.
 """
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
+from langchain_core.messages import (
+    AIMessage,
+    BaseMessage,
+    HumanMessage,
+    InvalidToolCall,
+    SystemMessage,
+    ToolCall,
+    ToolMessage,
+)
 from langchain_core.tools import BaseTool
+from pydantic import ValidationError
 
 from agentkv.demo.desk import connect, fill
 from agentkv.demo.policy import INSTRUCTIONS, POLICY
@@ -32,6 +43,8 @@ if TYPE_CHECKING:
 
 Clock = Callable[[], str]
 OnCall = Callable[[CallRow], None]
+STEPS = 2
+"""Model calls of a turn that may use tools."""
 RELIST_EVERY = 2
 """The tools are listed anew, in another order, for every second model call."""
 
@@ -61,64 +74,107 @@ class ToolOrder:
 
 
 class DeskAgent:
-    """Runs conversations on one model. `layout` says how the prompt is written."""
+    """Runs conversations on one model. `layout` says how the prompt is written, `steps` how many
+    of a turn's model calls may use tools; after them the model has to answer."""
 
     def __init__(
-        self, model: ChatAgentKV, layout: str, tools: Sequence[BaseTool], *, clock: Clock, seed: int
+        self,
+        model: ChatAgentKV,
+        layout: str,
+        tools: Sequence[BaseTool],
+        *,
+        clock: Clock,
+        seed: int,
+        steps: int = STEPS,
     ) -> None:
         self.model = model
         self.layout = layout
         self.tools = {tool.name: tool for tool in tools}
         self.clock = clock
+        self.steps = steps
         self.order = ToolOrder(tools, seed)
 
     def run(self, conversation: Conversation) -> Iterator[CallRow]:
         """Play one conversation; yields a row after each model call."""
         history: list[BaseMessage] = []
-        made = calls = 0
-        for number, turn in enumerate(conversation.turns, start=1):
-            history.append(HumanMessage(turn.user))
-            said = ""
-            for group in turn.rounds:
-                requests = []
-                for call in group:
-                    made += 1
-                    requests.append(
-                        {"name": call.tool, "args": dict(call.args), "id": f"call_{made}"}
-                    )
-                # What the model wrote before these calls is part of the same message.
-                history.append(AIMessage(said, tool_calls=requests))
-                history += [self._use(request) for request in requests]
+        calls = 0
+        for turn, user in enumerate(conversation.turns, start=1):
+            history.append(HumanMessage(user))
+            for step in range(self.steps + 1):
+                answer = self._ask(conversation, history, last=step == self.steps)
                 calls += 1
-                answer = self._ask(conversation, history, self.order.next())
-                said = answer.text
-                report = CacheReport.from_message(answer)
-                if report is None:
-                    raise RuntimeError("the model's answer carries no cache report")
-                yield CallRow(conversation.id, number, calls, report, said)
-            history.append(AIMessage(said))
+                history.append(answer)
+                yield _row(conversation.id, turn, calls, answer)
+                results = [
+                    *map(self._use, answer.tool_calls),
+                    *map(_broken, answer.invalid_tool_calls),
+                ]
+                if not results:
+                    break
+                history += results
 
-    def _use(self, request: dict[str, Any]) -> ToolMessage:
-        result = self.tools[request["name"]].invoke(request["args"])
-        return ToolMessage(result, tool_call_id=request["id"], name=request["name"])
+    def _use(self, call: ToolCall) -> ToolMessage:
+        """Run one tool call. What the model got wrong is told to the model."""
+        tool = self.tools.get(call["name"])
+        if tool is None:
+            return _failed(call["id"], call["name"], f"there is no tool {call['name']}")
+        try:
+            result = tool.invoke(call["args"])
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"]))
+            return _failed(call["id"], call["name"], f"{where}: {first['msg']}")
+        return ToolMessage(result, tool_call_id=call["id"], name=call["name"])
 
     def _ask(
-        self, conversation: Conversation, history: list[BaseMessage], tools: list[BaseTool]
+        self, conversation: Conversation, history: list[BaseMessage], *, last: bool
     ) -> AIMessage:
-        now = f"{self.clock()} is the current time. The customer is {conversation.customer}.\n"
+        now = f"Time: {self.clock()}\n"
+        customer = f"Customer: {conversation.customer}\n"
         # The session is what the report compares a call with. Under LangGraph it is the thread.
         more: dict[str, Any] = {"session": f"{self.layout}:{conversation.id}"}
-        bound = self.model.bind_tools(tools)
+        # `none` leaves the tools in the prompt: only the output is bound.
+        choice = "none" if last else "auto"
+        bound = self.model.bind_tools(
+            self.order.next(), tool_choice=choice, parallel_tool_calls=False
+        )
         if self.layout == "off":
-            system = SystemMessage(f"{now}\n{INSTRUCTIONS}\n\n{POLICY}")
-            answer = bound.invoke([system, *history], **more)
+            system = SystemMessage(f"{now}{customer}\n{INSTRUCTIONS}\n\n{POLICY}")
         else:
-            system = SystemMessage([volatile(now, "clock"), static(INSTRUCTIONS)])
+            system = SystemMessage(
+                [
+                    volatile(now, "clock"),
+                    volatile(customer, "customer", stability="session"),
+                    static(INSTRUCTIONS),
+                ]
+            )
             more["documents"] = [Document("policy", POLICY)]
-            answer = bound.invoke([system, *history], **more)
+        answer = bound.invoke([system, *history], **more)
         if not isinstance(answer, AIMessage):
             raise TypeError(f"the model answered with a {type(answer).__name__}")
         return answer
+
+
+def _row(conversation: str, turn: int, number: int, answer: AIMessage) -> CallRow:
+    report = CacheReport.from_message(answer)
+    if report is None:
+        raise RuntimeError("the model's answer carries no cache report")
+    tools = tuple(call["name"] for call in answer.tool_calls)
+    return CallRow(conversation, turn, number, report, answer.text, tools)
+
+
+def _failed(call_id: str | None, name: str | None, error: str) -> ToolMessage:
+    return ToolMessage(
+        json.dumps({"error": error}, ensure_ascii=False, separators=(",", ":")),
+        tool_call_id=call_id or "",
+        name=name,
+        status="error",
+    )
+
+
+def _broken(call: InvalidToolCall) -> ToolMessage:
+    """The answer to a call whose arguments are not JSON."""
+    return _failed(call["id"], call["name"], call["error"] or "the arguments are not JSON")
 
 
 def run_desk(
@@ -129,6 +185,7 @@ def run_desk(
     *,
     clock: Clock = wall_clock,
     seed: int = 0,
+    steps: int = STEPS,
     on_call: OnCall = lambda row: None,
 ) -> RunResult:
     """All conversations over a database that is made at `database`. Deterministic but for the
@@ -137,7 +194,9 @@ def run_desk(
     result = RunResult(layout)
     connection = connect(database)
     try:
-        agent = DeskAgent(model, layout, desk_tools(connection), clock=clock, seed=seed)
+        agent = DeskAgent(
+            model, layout, desk_tools(connection), clock=clock, seed=seed, steps=steps
+        )
         for conversation in conversations:
             for row in agent.run(conversation):
                 result.calls.append(row)

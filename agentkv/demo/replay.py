@@ -35,7 +35,8 @@ def run_traces(
             if call.documents:
                 # Found for this turn's question: they change with it.
                 extra["documents"] = [Document(d.id, d.text, "turn") for d in call.documents]
-            bound = model.bind_tools(list(call.tools)) if call.tools else model
+            # Tools are part of the prompt, but a call of the model's own would have no result.
+            bound = model.bind_tools(list(call.tools), tool_choice="none") if call.tools else model
             said: Message | None = call.recorded
             try:
                 answer = bound.invoke(convert_to_messages(history), **extra)

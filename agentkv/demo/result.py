@@ -15,13 +15,15 @@ SCHEMA = 1
 
 @dataclass(frozen=True, slots=True)
 class CallRow:
-    """One model call. `turn` counts the customer's messages from 1, `call` the model's."""
+    """One model call. `turn` counts the customer's messages from 1, `call` the model's. `tools`
+    are the names of the tools that the model called, none where it answered."""
 
     conversation: str
     turn: int
     call: int
     report: CacheReport
     answer: str
+    tools: tuple[str, ...] = ()
 
     @property
     def ttft_ms(self) -> float:
@@ -43,6 +45,7 @@ class CallRow:
             "completion_tokens": report.completion_tokens,
             "ttft_ms": self.ttft_ms,
             "miss": None if report.miss is None else report.miss.to_dict(),
+            "tools": list(self.tools),
             "answer": self.answer,
         }
 
@@ -85,6 +88,7 @@ class RunResult:
             "cached_tokens": self.cached_tokens,
             "computed_tokens": self.prompt_tokens - self.cached_tokens,
             "completion_tokens": sum(row.report.completion_tokens for row in self.calls),
+            "tool_calls": sum(len(row.tools) for row in self.calls),
             "hit_rate": round(self.hit_rate, 4),
             "lowest_hit_after_first_call": self.lowest_hit(),
             "ttft_ms_median": self.ttft_ms_median,

@@ -24,9 +24,12 @@ def calls_table(run: RunResult) -> Table:
     table = Table(
         title=f"Agent {NAMES.get(run.layout, run.layout)}", title_justify="left", box=SIMPLE
     )
+    chose = any(row.tools for row in run.calls)
     table.add_column("conversation")
     for name in ("turn", "prompt", "cached", "", "computed", "TTFT ms"):
         table.add_column(name, justify="right", no_wrap=True)
+    if chose:
+        table.add_column("the model's step", no_wrap=True)
     table.add_column("why the rest was computed", overflow="fold")
     before = None
     for row in run.calls:
@@ -41,6 +44,7 @@ def calls_table(run: RunResult) -> Table:
             _share(report.cached_tokens, report.prompt_tokens),
             f"{report.computed_tokens:,}",
             f"{row.ttft_ms:,.0f}",
+            *([escape(", ".join(row.tools)) or "answer"] if chose else []),
             escape(why(row.miss)),
         )
         before = row.conversation
@@ -77,6 +81,8 @@ def totals_table(runs: Sequence[RunResult]) -> Table:
         table.add_row(name, *cells)
 
     line("model calls", [len(r.calls) for r in runs], "{:,}")
+    if any(row.tools for r in runs for row in r.calls):
+        line("of them tool calls", [sum(bool(row.tools) for row in r.calls) for r in runs], "{:,}")
     if any(r.refused for r in runs):
         line("refused: longer than the context", [r.refused for r in runs], "{:,}")
     line("prompt tokens", [r.prompt_tokens for r in runs], "{:,}")
@@ -87,6 +93,14 @@ def totals_table(runs: Sequence[RunResult]) -> Table:
         line("lowest, from the second call on", [100 * (v or 0.0) for v in lowest], "{:.1f} %")
     computed = [r.prompt_tokens - r.cached_tokens for r in runs]
     line("computed tokens", computed, "{:,}", ratio=True)
+    # The model chooses its steps, so the runs may differ in their number of calls.
+    calls = [max(1, len(r.calls)) for r in runs]
+    line(
+        "computed tokens a call",
+        [c / n for c, n in zip(computed, calls, strict=True)],
+        "{:,.0f}",
+        ratio=True,
+    )
     line("TTFT, median, ms", [r.ttft_ms_median for r in runs], "{:,.0f}", ratio=True)
     line("wall, s", [r.wall_s for r in runs], "{:.1f}", ratio=True)
     return table

@@ -6,7 +6,9 @@ model would read is the same, so what is sent must be the same, or the next turn
 
 - text blocks are joined as they stand; block ids, indices and cache markers are dropped;
 - a tool call that stands in the content and in `tool_calls` is sent once;
-- reasoning blocks of earlier answers are dropped, as chat templates do;
+- reasoning that this model gave is sent as `reasoning_content`, in whichever of its two forms it
+  was kept (the template decides whether earlier reasoning is rendered); another provider's signed
+  thoughts are dropped;
 - message and run ids are never sent (the id of a tool call is: it names the call that a result
   belongs to, and is not rendered).
 
@@ -32,6 +34,7 @@ from langchain_core.messages import (
 )
 
 from agentkv.client.errors import InvalidCall, NotSupported
+from agentkv.langchain.usage import PROVIDER
 from agentkv.prompt.marks import KEY, mark_of
 
 _TEXT = {"text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal"}
@@ -130,7 +133,26 @@ def _assistant(message: AIMessage, where: str) -> dict[str, Any]:
     if calls:
         out["content"] = text or None
         out["tool_calls"] = calls
+    if reasoning := _reasoning(message):
+        out["reasoning_content"] = reasoning
     return _named(out, message)
+
+
+def _reasoning(message: AIMessage) -> str:
+    """What this model thought, as an answer (or a checkpoint of it) keeps it."""
+    if message.response_metadata.get("model_provider", PROVIDER) != PROVIDER:
+        return ""
+    kept = message.additional_kwargs.get("reasoning_content")
+    if isinstance(kept, str):
+        return kept
+    blocks = message.content if isinstance(message.content, list) else []
+    return "".join(
+        block["reasoning"]
+        for block in blocks
+        if isinstance(block, Mapping)
+        and block.get("type") == "reasoning"
+        and isinstance(block.get("reasoning"), str)
+    )
 
 
 def _call(call_id: str | None, name: str, args: Any) -> dict[str, Any]:

@@ -1,10 +1,10 @@
-"""What a model can take, without loading it."""
+"""What a model can take and do, without loading it."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast, get_type_hints
 
 from langchain_core.language_models.model_profile import ModelProfile
 
@@ -14,19 +14,31 @@ def local_profile(engine: Any, model: str, options: Mapping[str, Any]) -> ModelP
     window = getattr(engine, "max_model_len", None)
     if not isinstance(window, int):
         window = _window(model, options.get("max_model_len"))
-    if window is None:
-        return None
-    return ModelProfile(
-        max_input_tokens=window,
-        max_output_tokens=window,
-        text_inputs=True,
-        image_inputs=False,
-        audio_inputs=False,
-        video_inputs=False,
-        text_outputs=True,
-        tool_calling=False,
-        structured_output=False,
-    )
+    return None if window is None else _profile(window)
+
+
+def remote_profile(window: int | None = None) -> ModelProfile:
+    """The profile of a model behind a server. Its window is known to those who asked for it."""
+    return _profile(window)
+
+
+def _profile(window: int | None) -> ModelProfile:
+    """Tools and objects are a matter of the grammar, which every model here is held to."""
+    values: dict[str, Any] = {
+        "text_inputs": True,
+        "image_inputs": False,
+        "audio_inputs": False,
+        "video_inputs": False,
+        "text_outputs": True,
+        "tool_calling": True,
+        "tool_choice": True,
+        "tool_call_streaming": True,
+        "structured_output": True,
+    }
+    if window is not None:
+        values["max_input_tokens"] = values["max_output_tokens"] = window
+    known = get_type_hints(ModelProfile)  # cores differ in what they know, and warn of the rest
+    return cast("ModelProfile", {k: v for k, v in values.items() if k in known})
 
 
 def _window(model: str, limit: Any) -> int | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from langchain_core.utils.utils import from_env, secret_from_env
@@ -16,7 +16,10 @@ from agentkv.client.inproc import InProcessClient
 from agentkv.engine.config import DEFAULT_MODEL, EngineConfig
 from agentkv.engine.errors import InvalidRequest
 from agentkv.engine.types import SamplingParams
+from agentkv.langchain import thread
+from agentkv.langchain.price import Pricing
 from agentkv.langchain.usage import ReportDetail
+from agentkv.prompt.segment import content_hash
 
 if TYPE_CHECKING:
     from agentkv.engine.engine import Engine
@@ -37,7 +40,8 @@ class Settings(BaseModel):
 
     `session` names the conversation for layout and report; without it a LangGraph `thread_id` does.
     `timeout`: seconds for the whole call, or `Timeouts`. `report`: how much of the cache report
-    goes into `response_metadata["agentkv"]`.
+    goes into `response_metadata["agentkv"]`. `price`: what tokens cost; each answer then has
+    `response_metadata["cost"]`.
     """
 
     model_config = CONFIG
@@ -63,6 +67,7 @@ class Settings(BaseModel):
     max_retries: int = 2
     streaming: bool = False
     report: ReportDetail = "summary"
+    price: Pricing | None = None
     http_client: Any = Field(default=None, exclude=True, repr=False)
     http_async_client: Any = Field(default=None, exclude=True, repr=False)
 
@@ -180,9 +185,7 @@ class Settings(BaseModel):
         session = kwargs.pop("session", None) or self.session
         if session:
             return str(session)
-        metadata = getattr(run_manager, "metadata", None)
-        thread = metadata.get("thread_id") if isinstance(metadata, Mapping) else None
-        return str(thread) if thread else None
+        return thread.of_metadata(getattr(run_manager, "metadata", None)) or thread.current()
 
     def _sampling_identity(self) -> dict[str, Any]:
         """Everything here that changes an answer, without secrets."""
@@ -193,6 +196,8 @@ class Settings(BaseModel):
             "engine_options": dict(self.engine_options),
             **{name: getattr(self, name) for name in SAMPLING},
             "stop": self.stop,
+            # An answer for one salt must not come out of a response cache for another.
+            "cache_salt": content_hash(self.cache_salt) if self.cache_salt else None,
         }
 
     def __eq__(self, other: object) -> bool:

@@ -133,7 +133,7 @@ class AgentKV(Settings, LLM):
         return GenerationChunk(text=delta.text) if delta.text else None
 
     def _info(self, reply: ChatReply) -> dict[str, Any]:
-        return usage.metadata(reply, reply.report, self.report)
+        return usage.metadata(reply, reply.report, self.report, self.price)
 
     def get_token_ids(self, text: str) -> list[int]:
         """Token ids of a text by the model's own tokenizer."""

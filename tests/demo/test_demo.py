@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,17 +15,37 @@ pytest.importorskip("torch")
 
 from agentkv.bench.tiny import build
 from agentkv.demo.demo import DemoOptions, main, run_demo
-from agentkv.demo.desk_run import ToolOrder
+from agentkv.demo.desk import connect, fill
+from agentkv.demo.desk_run import DeskAgent, ToolOrder
 from agentkv.demo.replay import run_traces
 from agentkv.demo.result import RunResult
 from agentkv.demo.script import CONVERSATIONS
 from agentkv.demo.table import why
+from agentkv.demo.tools import desk_tools
 from agentkv.demo.traces import TraceError, read_session
 from agentkv.langchain import ChatAgentKV
 from agentkv.report.parts import MissUse
 
 if TYPE_CHECKING:
     from agentkv.engine import Engine
+
+
+# Two conversations, cut short: three turns of two model calls each.
+SHORT = tuple(
+    dataclasses.replace(c, turns=c.turns[:n]) for c, n in zip(CONVERSATIONS[:2], (2, 1), strict=True)
+)
+TOOLS = {
+    "find_customer",
+    "list_orders",
+    "get_order",
+    "track_shipment",
+    "check_stock",
+    "check_warranty",
+    "list_refunds",
+    "create_refund",
+    "change_address",
+    "open_ticket",
+}
 
 
 @pytest.fixture(scope="module")
@@ -38,16 +59,27 @@ def ticking() -> Callable[[], str]:
     return lambda: "12:{:02}:{:02} on 3 March".format(*divmod(next(seconds), 60))
 
 
+class Eager(ChatAgentKV):
+    """A model that uses a tool wherever it may: a random model's own choice says nothing."""
+
+    def bind_tools(self, tools: Any, *, tool_choice: Any = None, **kwargs: Any) -> Any:
+        forced = "required" if tool_choice == "auto" else tool_choice
+        return super().bind_tools(tools, tool_choice=forced, **kwargs)
+
+
 @pytest.fixture(scope="module")
-def runs(tiny: Path) -> list[RunResult]:
+def runs(tiny: Path) -> Iterator[list[RunResult]]:
     options = DemoOptions(
         model=str(tiny),
         dtype="float32",
-        conversations=CONVERSATIONS[:2],
-        max_tokens=8,
+        conversations=SHORT,
+        max_tokens=160,  # a token is a byte here
         clock=ticking(),
+        steps=1,
     )
-    return run_demo(options)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("agentkv.langchain.ChatAgentKV", Eager)
+        yield run_demo(options)
 
 
 def test_the_laid_out_run_is_cached_from_the_second_call_on(runs: list[RunResult]) -> None:
@@ -68,7 +100,8 @@ def test_pages_of_sixteen_reach_the_same(tiny: Path) -> None:
         page_size=16,
         layouts=("static_first",),
         conversations=CONVERSATIONS[:1],
-        max_tokens=8,
+        max_tokens=160,
+        steps=0,
     )
     (run,) = run_demo(options)
     lowest = run.lowest_hit()
@@ -77,26 +110,34 @@ def test_pages_of_sixteen_reach_the_same(tiny: Path) -> None:
 
 
 def test_the_naive_run_names_the_clock_and_the_tool_order(runs: list[RunResult]) -> None:
+    reasons: set[str] = set()
     for conversation in ("ingrid", "mateus"):
         misses = [
             row.miss
             for row in runs[0].calls
             if row.conversation == conversation and row.call > 1 and row.miss
         ]
-        assert {miss.reason for miss in misses} == {"text_changed", "tool_order"}
+        reasons.update(miss.reason for miss in misses)
         for miss in misses:
             if miss.reason == "text_changed":
                 assert miss.was != miss.now
                 assert "on 3" in str(miss.was) and "on 3" in str(miss.now)
+    assert reasons == {"text_changed", "tool_order"}
 
 
-def test_both_runs_make_the_same_calls_on_the_same_tool_results(runs: list[RunResult]) -> None:
-    shapes = [[(r.conversation, r.turn, r.call) for r in run.calls] for run in runs]
-    assert shapes[0] == shapes[1]
-    assert len(shapes[0]) == sum(c.model_calls for c in CONVERSATIONS[:2])
-    # The same content: what differs is the labels of the laid-out blocks.
-    for a, b in zip(runs[0].calls, runs[1].calls, strict=True):
-        assert abs(a.report.prompt_tokens - b.report.prompt_tokens) < 200
+def test_every_turn_uses_a_tool_and_then_answers(runs: list[RunResult]) -> None:
+    for run in runs:
+        for conversation in SHORT:
+            rows = [row for row in run.calls if row.conversation == conversation.id]
+            assert [row.turn for row in rows] == [
+                turn for turn in range(1, len(conversation.turns) + 1) for _ in range(2)
+            ]
+            # One call with a tool, and one that may not use any: the tools are still in its prompt.
+            assert [len(row.tools) for row in rows] == [1, 0] * len(conversation.turns)
+            assert all(row.answer for row in rows if not row.tools)
+            for called, answered in zip(rows[::2], rows[1::2], strict=True):
+                more = answered.report.prompt_tokens - called.report.prompt_tokens
+                assert 0 < more < 1000  # bytes: the call and its result
 
 
 def test_json_has_the_agreed_shape(
@@ -113,8 +154,10 @@ def test_json_has_the_agreed_shape(
             assert 0 <= call["cached_tokens"] < call["prompt_tokens"]
             assert call["ttft_ms"] > 0
             assert call["miss"] is None or isinstance(call["miss"]["reason"], str)
+            assert call["tools"] == [] or call["tools"][0] in TOOLS
         totals = run["totals"]
-        assert totals["calls"] == len(run["calls"]) == 10
+        assert totals["calls"] == len(run["calls"]) == 6
+        assert totals["tool_calls"] == 3
         assert totals["cached_tokens"] == sum(call["cached_tokens"] for call in run["calls"])
 
 
@@ -124,7 +167,29 @@ def test_tables_print(
     monkeypatch.setattr("agentkv.demo.demo.run_demo", lambda options, say: runs)
     assert main(DemoOptions(model="tiny"), verbose=True) == 0
     out = capsys.readouterr().out
-    assert "tool_order in tools" in out and "Totals" in out and "[off] ingrid, turn 1:" in out
+    assert "tool_order in tools" in out and "Totals" in out
+    assert "[off] ingrid, turn 1: -> " in out and "of them tool calls" in out
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "says"),
+    [
+        ("track_shipment", {}, "order_id: Field required"),
+        ("create_refund", {"order_id": "A-4995", "cents": "lots", "reason": "x"}, "cents: "),
+        ("create_refund", {"order_id": "A-1", "cents": 5, "reason": "x"}, "no order A-1"),
+        ("track", {"order_id": "A-5001"}, "there is no tool track"),
+    ],
+)
+def test_what_a_model_got_wrong_comes_back_as_the_result(
+    tmp_path: Path, name: str, args: dict[str, Any], says: str
+) -> None:
+    fill(tmp_path / "desk.sqlite")
+    connection = connect(tmp_path / "desk.sqlite")
+    agent = DeskAgent(ChatAgentKV(), "off", desk_tools(connection), clock=ticking(), seed=0)
+    result = agent._use({"name": name, "args": args, "id": "call_1", "type": "tool_call"})
+    assert says in json.loads(result.text)["error"]
+    assert (result.tool_call_id, result.name) == ("call_1", name)
+    connection.close()
 
 
 def recorded(count: int, size: int) -> dict[str, Any]:

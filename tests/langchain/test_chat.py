@@ -6,6 +6,7 @@ import copy
 import json
 import pickle
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -132,7 +133,31 @@ def test_the_profile_knows_the_window_without_loading(tiny_llama_dir: Path) -> N
     made = ChatAgentKV(model=str(tiny_llama_dir), engine="inproc")
     assert made.profile is not None
     assert made.profile["max_input_tokens"] == 2048
+    assert made.profile["structured_output"]
     assert made._clients == {}
+
+
+def test_a_server_is_asked_for_its_window(shared: Engine, serve: Callable[..., str]) -> None:
+    """A constructor never asks; middlewares that need the window get it this way."""
+    url = serve(shared)
+    plain = ChatAgentKV(model="tiny", base_url=url)
+    assert plain.profile is not None
+    assert plain.profile["tool_calling"]
+    assert "max_input_tokens" not in plain.profile
+    with ChatAgentKV.from_server(url, model="tiny", max_tokens=2) as made:
+        assert made.profile is not None
+        assert made.profile["max_input_tokens"] == shared.max_model_len
+        assert made.invoke("Hello").text
+
+
+def test_a_model_from_what_another_said() -> None:
+    made = ChatAgentKV(model="m", temperature=0.5, layout="canonical", max_tokens=9)
+    again = ChatAgentKV.from_config(made.asdict())
+    assert again._identifying_params == made._identifying_params
+    docs: Any = ["a text"]
+    with pytest.raises(e.InvalidCall, match="documents"):
+        ChatAgentKV.from_config(ChatAgentKV(model="m", documents=docs).asdict())
+    assert ChatAgentKV.from_config(ChatAgentKV(documents=docs).asdict(), documents=docs).documents
 
 
 # -- copies --------------------------------------------------------------------------------------
@@ -165,6 +190,38 @@ def test_configurable_fields(llm: ChatAgentKV) -> None:
     assert got.layout is not None
     assert got.layout.level == "off"
     assert got.completion_tokens == 1
+
+
+def test_layout_and_documents_may_change_from_call_to_call(llm: ChatAgentKV) -> None:
+    """R15: in one session, in any order; each answer is that of a call by itself."""
+    laid = llm.model_copy(update={"session": "changing"})
+    ask = [
+        SystemMessage([volatile("Now: 1.", name="clock"), static("Be kind.")]),
+        HumanMessage("x"),
+    ]
+    changes: list[dict[str, Any]] = [
+        {"layout": layout, "documents": [Document(i, f"Text of {i}. ") for i in ids]}
+        for layout, ids in (
+            ("static_first", "AB"),
+            ("off", "BA"),
+            ("canonical", "B"),
+            ("static_first", "BAC"),
+            ("off", "AB"),
+            ("static_first", "AB"),
+        )
+    ]
+    got = [laid.invoke(ask, **change) for change in changes]
+    assert report(got[-1]).cached_tokens == report(got[-1]).prompt_tokens - 1
+    for change, answer in zip(changes, got, strict=True):
+        level = report(answer).layout
+        assert level is not None
+        assert level.level == change["layout"]
+    alone = [
+        llm.model_copy(update={"session": f"alone-{i}"}).invoke(ask, **change)
+        for i, change in enumerate(changes)
+        if change["layout"] == "off"
+    ]
+    assert [a.text for a in alone] == [got[1].text, got[4].text]
 
 
 def test_close_lets_go_and_the_next_call_takes_up(llm: ChatAgentKV) -> None:
@@ -217,6 +274,9 @@ def test_a_response_cache_is_no_kv_hit(shared: Engine) -> None:
         llm.bind_documents(["a text"]),
         llm.bind(max_tokens=3),
         llm.bind(layout="off"),
+        llm.bind_tools([{"name": "f", "description": "d"}], tool_choice="none"),
+        llm.bind(response_format={"type": "json_object"}, max_tokens=60),
+        llm.model_copy(update={"cache_salt": "another"}),
     ):
         before = shared.stats()["requests_total"]
         other.invoke("Hello")
@@ -231,19 +291,37 @@ def test_tools_are_in_the_prompt_whatever_the_choice(llm: ChatAgentKV) -> None:
         """Find a parcel."""
         return zip_code
 
+    def send(zip_code: str) -> str:
+        """Send a parcel."""
+        return zip_code
+
     bare = report(llm.invoke("Hello")).prompt_tokens
-    auto = report(llm.bind_tools([find]).invoke("Hello"))
-    none = report(llm.bind_tools([find], tool_choice="none").invoke("Hello"))
-    assert auto.prompt_tokens > bare
-    assert auto.segments[0].kind == "tools"
-    assert none.cached_tokens == none.prompt_tokens - 1
-    for choice in ("any", "required", "find"):
-        with pytest.raises(NotImplementedError):
-            llm.bind_tools([find], tool_choice=choice)
-    with pytest.raises(NotImplementedError):
-        llm.with_structured_output({"title": "x", "type": "object"})
-    with pytest.raises(NotImplementedError):
-        llm.invoke("x", response_format={"type": "json_object"})
+    first = report(llm.bind_tools([find, send]).invoke("Hello", max_tokens=100))
+    assert first.prompt_tokens > bare
+    assert first.segments[0].kind == "tools"
+    for choice, only, names in (
+        ("none", None, []),
+        ("any", None, None),
+        ("find", None, ["find"]),
+        ("any", ["send"], ["send"]),
+        (None, [], []),
+    ):
+        bound = llm.bind_tools([find, send], tool_choice=choice, allowed_tools=only)
+        answer = bound.invoke("Hello", max_tokens=100)
+        got = report(answer)
+        assert got.prompt_tokens == first.prompt_tokens
+        assert got.cached_tokens == got.prompt_tokens - 1
+        called = [c["name"] for c in answer.tool_calls]
+        assert called == names if names is not None else called
+
+
+def test_one_call_where_only_one_is_wanted(llm: ChatAgentKV) -> None:
+    def find(n: bool) -> str:
+        """Find a parcel."""
+        return str(n)
+
+    bound = llm.bind_tools([find], tool_choice="any", parallel_tool_calls=False)
+    assert len(bound.invoke("Hello", max_tokens=200).tool_calls) == 1
 
 
 def test_shuffled_tools_hit_as_unshuffled(llm: ChatAgentKV, shared: Engine, traces: Path) -> None:

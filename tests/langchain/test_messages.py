@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -18,12 +17,9 @@ from langchain_core.messages import (
     ToolMessage,
 )
 from langchain_core.messages.content import create_text_block
-from langchain_core.tools import tool
-from pydantic import BaseModel, Field
 
 from agentkv.client.errors import InvalidCall, NotSupported
 from agentkv.langchain.messages import to_dicts
-from agentkv.langchain.tools import check_choice, to_tools
 from agentkv.prompt import volatile
 
 CALL = {"name": "find", "args": {"b": "né", "a": 1}, "id": "toolu_1", "type": "tool_call"}
@@ -99,7 +95,12 @@ def test_ids_of_messages_are_never_sent() -> None:
         AIMessage([{"type": "tool_use", "id": "toolu_1", "name": "find", "input": CALL["args"]}]),
         # v1 blocks.
         AIMessage([{"type": "tool_call", **CALL}], tool_calls=[CALL]),
-        AIMessage([{"type": "reasoning", "reasoning": "hm"}], tool_calls=[CALL]),
+        # Another provider's thoughts.
+        AIMessage(
+            [{"type": "reasoning", "reasoning": "hm"}],
+            tool_calls=[CALL],
+            response_metadata={"model_provider": "openai"},
+        ),
         # What a stream left behind.
         AIMessageChunk(
             content=[{"type": "text", "text": "", "index": 0}],
@@ -119,6 +120,23 @@ def test_a_broken_call_is_sent_as_it_was() -> None:
     got = one(AIMessage("x", invalid_tool_calls=[{**broken, "type": "invalid_tool_call"}]))
     assert got["content"] == "x"
     assert got["tool_calls"][0]["function"] == {"name": "find", "arguments": '{"a": '}
+
+
+def test_reasoning_is_sent_in_one_form() -> None:
+    """`invoke` keeps it beside the content, an event stream and v1 output in it."""
+    want = {"role": "assistant", "content": "x", "reasoning_content": "hm, well"}
+    for message in (
+        AIMessage("x", additional_kwargs={"reasoning_content": "hm, well"}),
+        AIMessage(
+            [
+                {"type": "reasoning", "reasoning": "hm, ", "index": 0},
+                {"type": "reasoning", "reasoning": "well"},
+                {"type": "text", "text": "x", "index": 1},
+            ],
+            response_metadata={"model_provider": "agentkv"},
+        ),
+    ):
+        assert one(message) == want
 
 
 def test_anthropic_tool_results_become_tool_messages() -> None:
@@ -158,39 +176,3 @@ def test_what_is_no_text_is_refused_with_its_place() -> None:
         to_dicts([HumanMessage("x"), HumanMessage([image])])
     with pytest.raises(InvalidCall, match="RemoveMessage"):
         to_dicts([RemoveMessage(id="1")])
-
-
-# -- tools ---------------------------------------------------------------------------------------
-
-
-class Find(BaseModel):
-    """Find a parcel."""
-
-    zip_code: str = Field(description="where")
-    age: int | None = None
-
-
-def find(zip_code: str, age: int = 3) -> str:
-    """Find a parcel."""
-    return zip_code
-
-
-def test_four_kinds_of_tools() -> None:
-    schema = {"title": "Find", "description": "d", "type": "object", "properties": {}}
-    for kind in (find, tool(find), Find, schema, {"name": "f", "inputSchema": {}}):
-        (got,) = to_tools([kind])
-        assert list(got) == ["type", "function"]
-        assert next(iter(got["function"])) == "name"
-    (pydantic,) = to_tools([Find])
-    assert list(pydantic["function"]["parameters"]["properties"]) == ["zip_code", "age"]
-    (given,) = to_tools([pydantic])
-    assert json.dumps(given) == json.dumps(pydantic), "one form stays as it is"
-    with pytest.raises(InvalidCall, match=r"tools\[0\]"):
-        to_tools([3])  # type: ignore[list-item]
-
-
-def test_forcing_a_call_is_refused_and_not_imitated() -> None:
-    assert [check_choice(c) for c in (None, False, "auto", "none")] == [None, None, "auto", "none"]
-    for choice in ("any", "required", "find", True, {"type": "function"}):
-        with pytest.raises(NotSupported, match="would force a tool call"):
-            check_choice(choice)

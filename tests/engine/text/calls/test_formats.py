@@ -77,6 +77,11 @@ def test_what_was_measured_lies_beside_the_template(make: MakeRenderer) -> None:
     result = {"role": "tool", "content": "b"}
     assert form.bias.of([asked]) == bias["first"]
     assert form.bias.of([asked, called, result]) == bias["after_tool"]
+    # The layout's block of what changes may stand behind the result.
+    mark = {"name": "clock", "kind": "context", "stability": "call"}
+    block = {"role": "user", "content": [{"type": "text", "text": "12:03", "agentkv": mark}]}
+    assert form.bias.of([asked, called, result, block]) == bias["after_tool"]
+    assert form.bias.of([asked, called, block]) == bias["later"]
     assert form.bias.of([asked, called, result, asked]) == bias["later"]
     assert form.parallel == data["parallel_calls"]
     assert make("smollm2").script.opener_id == make("smollm2").tokenizer.encode_text("<")[0]

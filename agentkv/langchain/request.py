@@ -1,0 +1,143 @@
+"""From LangChain's messages and keyword arguments to a request: layout, parameters, choices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from langchain_core.messages import BaseMessage
+from pydantic import Field, PrivateAttr, field_validator
+
+from agentkv.client.base import ChatRequest, Timeouts
+from agentkv.client.errors import InvalidCall
+from agentkv.langchain.choice import as_choice, as_response_format
+from agentkv.langchain.messages import to_dicts
+from agentkv.langchain.settings import CONFIG, Settings
+from agentkv.langchain.tools import AnyTool, names_of, to_tools
+from agentkv.layout import Arrangement, Level, Memory, arrange, conversation_key
+from agentkv.prompt.document import Document, as_documents
+from agentkv.prompt.prompt import Prompt
+
+SESSIONS = Memory()
+"""Orders seen by named sessions. Of the process and not of an instance: frameworks copy models."""
+
+Policy = Literal["auto", "free", "score"]
+
+_HARMLESS = ("stream", "strict", "ls_structured_output_format")
+"""Arguments that change nothing here: the grammar holds the model to its schema in any case."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One call made ready: what is sent, how it was laid out, which model was asked for by name."""
+
+    request: ChatRequest
+    arrangement: Arrangement
+    model: str | None
+
+
+class Requests(Settings):
+    """How a chat model lays out what it sends."""
+
+    model_config = CONFIG
+
+    layout: Level = "static_first"
+    documents: tuple[Document, ...] = Field(default=(), repr=False)
+    tool_auto_policy: Policy = "auto"
+
+    _orders: Memory = PrivateAttr(default_factory=Memory)
+    _no_trail: set[str] = PrivateAttr(default_factory=set)
+    """Models whose chat template refuses a user message behind a tool result."""
+
+    @field_validator("documents", mode="before")
+    @classmethod
+    def _read_documents(cls, value: Any) -> tuple[Document, ...]:
+        try:
+            return as_documents(value)
+        except TypeError as error:
+            raise ValueError(str(error)) from error
+
+    def _prepare(
+        self,
+        messages: Sequence[BaseMessage],
+        stop: list[str] | None,
+        run_manager: Any,
+        kwargs: dict[str, Any],
+    ) -> Call:
+        """The request of a call. Raises `InvalidCall` for an argument that nobody reads."""
+        kwargs = dict(kwargs)
+        params = self._params(stop, kwargs)
+        session = self._session(run_manager, kwargs)
+        model = kwargs.pop("model", None)
+        timeouts = Timeouts.of(kwargs.pop("timeout", None) or self.timeout)
+        policy = kwargs.pop("tool_auto_policy", None) or self.tool_auto_policy
+        arrangement = self._arrange(
+            messages,
+            tools=kwargs.pop("tools", None),
+            documents=kwargs.pop("documents", None),
+            layout=kwargs.pop("layout", None),
+            session=session,
+            trailing=(model or self.model) not in self._no_trail,
+        )
+        names = names_of(arrangement.tools)
+        choice = as_choice(
+            kwargs.pop("tool_choice", None), names, kwargs.pop("allowed_tools", None)
+        )
+        parallel = kwargs.pop("parallel_tool_calls", None)
+        response_format = as_response_format(kwargs.pop("response_format", None))
+        unknown = [name for name, v in kwargs.items() if name not in _HARMLESS and v is not None]
+        if unknown:
+            raise InvalidCall(f"unknown argument{'s'[: len(unknown) > 1]}: {', '.join(unknown)}.")
+        request = ChatRequest(
+            messages=arrangement.messages,
+            tools=arrangement.tools,
+            tool_choice=choice,
+            parallel_tool_calls=parallel,
+            response_format=response_format,
+            auto_policy=policy,
+            params=params,
+            session=session,
+            salt=self.cache_salt,
+            timeouts=timeouts,
+        )
+        return Call(request=request, arrangement=arrangement, model=model)
+
+    def _arrange(
+        self,
+        messages: Sequence[BaseMessage],
+        *,
+        tools: Sequence[AnyTool] | None,
+        documents: Any,
+        layout: str | None,
+        session: str | None,
+        remember: bool = True,
+        trailing: bool = True,
+    ) -> Arrangement:
+        try:
+            prompt = Prompt.build(
+                to_dicts(messages),
+                to_tools(tools or ()),
+                self.documents if documents is None else documents,
+            )
+            memory = SESSIONS if session else self._orders
+            return arrange(
+                prompt,
+                layout or self.layout,
+                memory=memory,
+                session=session or conversation_key(prompt),
+                remember=remember,
+                trailing=trailing,
+            )
+        except (ValueError, TypeError) as error:
+            if isinstance(error, InvalidCall):
+                raise
+            raise InvalidCall(str(error)) from error
+
+    def _tail_refused(self, error: InvalidCall, call: Call) -> bool:
+        """Whether to lay the call out anew: its template did not take the block behind a tool
+        result. Remembered, so that it is found out once."""
+        if error.param != "messages" or not call.arrangement.trails:
+            return False
+        self._no_trail.add(call.model or self.model)
+        return True
