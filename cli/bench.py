@@ -213,6 +213,53 @@ def agents(
     _finish([report], as_json)
 
 
+class LintPart(StrEnum):
+    prompts = "prompts"
+    samples = "samples"
+    peers = "peers"
+    quiet = "quiet"
+
+
+@app.command()
+def lint(
+    paths: Annotated[
+        list[Path] | None,
+        typer.Argument(help="Code without prompts, for `quiet` [installed packages]."),
+    ] = None,
+    part: Annotated[
+        list[LintPart] | None, typer.Option("--part", help="One part; may be repeated [all].")
+    ] = None,
+    traces: Traces = None,
+    samples: Annotated[
+        Path | None, typer.Option(help="Folder with the samples [tests/lint/samples].")
+    ] = None,
+    peers: Annotated[
+        Path | None, typer.Option(help="Folder with the programs pcdlint, cachedrift, kvlint.")
+    ] = None,
+    tokenizer: Annotated[
+        Path | None, typer.Option(help="Folder with a tokenizer.json, which kvlint needs.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """What `agentkv lint` finds in labelled prompts, samples and plain code, beside its peers."""
+    from agentkv.bench import lint as bench
+
+    for path in paths or ():
+        if not path.exists():
+            from agentkv.cli.main import USAGE, fail
+
+            fail(f"there is no file or folder {str(path)!r}.", USAGE)
+    reports = bench.run(
+        part or bench.PARTS,
+        traces=traces,
+        folder=samples,
+        paths=paths or (),
+        peers=peers,
+        tokenizer=tokenizer,
+    )
+    _finish(reports, as_json)
+
+
 class _traces:
     """Turns missing traces into an exit status of their own."""
 

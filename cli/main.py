@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 OK, FINDINGS, USAGE, ENVIRONMENT, REMOTE, INTERRUPTED = 0, 1, 2, 3, 4, 130
 
 COMMANDS = {
+    "lint": "Find, price and fix the prompt layouts that break prefix reuse.",
+    "rule": "Explain a rule of the linter.",
     "demo": "Run a small LangChain agent on a real model, with and without a cache-friendly layout.",
     "chat": "Chat with a model, or answer one prompt.",
     "serve": "Serve a model over HTTP, OpenAI-compatible.",
@@ -39,6 +41,14 @@ class Lazy(TyperGroup):
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(COMMANDS)
+
+    def get_help_option(self, ctx: Any) -> Any:
+        """Without a value, Typer loads pydantic to find out that `--help` was not given: a tenth of
+        a second before every command."""
+        option = super().get_help_option(ctx)
+        if option is not None:
+            option.default = False
+        return option
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name not in COMMANDS:

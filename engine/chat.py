@@ -17,7 +17,6 @@ from weakref import WeakKeyDictionary
 from agentkv.engine.errors import InvalidRequest
 from agentkv.engine.run.grammar_cache import ByteLru
 from agentkv.engine.run.schema import vet_schema
-from agentkv.engine.run.schema_closed import closed
 from agentkv.engine.text.calls.answer import Answer
 from agentkv.engine.text.calls.choice import ToolChoice, read_choice
 from agentkv.engine.text.calls.closed import close_objects
@@ -25,7 +24,7 @@ from agentkv.engine.text.calls.formats import NO_CALLS, THINK, UNTHINK
 from agentkv.engine.text.calls.lark import TextState, ThoughtState, write_grammar
 from agentkv.engine.text.calls.reader import AnswerReader
 from agentkv.engine.text.calls.script import Script
-from agentkv.engine.text.canonical import canonical_json, canonical_tools
+from agentkv.engine.text.canonical import canonical_json, canonical_tools, plain
 from agentkv.engine.text.detok import OutputText
 from agentkv.engine.text.render import Renderer
 from agentkv.engine.types import Grammar, RenderedPrompt, SamplingParams
@@ -207,7 +206,7 @@ def read_format(response_format: Any) -> Mapping[str, Any] | None:
                 "response_format.json_schema.schema must be a JSON schema (an object).",
                 param="response_format",
             )
-        return closed(schema)
+        return close_objects(plain(schema, param="response_format"))
     raise InvalidRequest(
         f"response_format must be of type text, json_object or json_schema, got {kind!r:.80}.",
         param="response_format",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import weakref
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from agentkv.client.base import Timeouts
 from agentkv.client.errors import AgentKVError, CallTimeout, EngineUnavailable, from_status
@@ -74,6 +74,13 @@ def failure(root: str, response: httpx.Response) -> AgentKVError:
         body = None
     wait = parse_retry_after(response.headers.get("retry-after"))
     return from_status(response.status_code, body, retry_after=wait, url=root)
+
+
+def give_up(found: AgentKVError, error: BaseException) -> NoReturn:
+    """Raise `found`, caused by `error` (which it may be: then it keeps the cause that it has)."""
+    if found is error:
+        raise found
+    raise found from error
 
 
 def mapped(

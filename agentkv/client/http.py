@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from agentkv.client import foreign, replies, wire
 from agentkv.client.base import CallRequest, ChatDelta, ChatReply, Timeouts
-from agentkv.client.connections import Connections, failure, limits, mapped
+from agentkv.client.connections import Connections, failure, give_up, limits, mapped
 from agentkv.client.errors import (
     AgentKVError,
     EngineFailed,
@@ -92,7 +92,7 @@ class HttpClient:
                 found = mapped(error, self._root, "total", request.timeouts)
                 wait = attempts.wait_after(found)
                 if wait is None:
-                    raise found from error
+                    give_up(found, error)
             time.sleep(wait)
 
     async def asend(self, request: CallRequest) -> ChatReply:
@@ -112,7 +112,7 @@ class HttpClient:
                 found = mapped(error, self._root, "total", request.timeouts)
                 wait = attempts.wait_after(found)
                 if wait is None:
-                    raise found from error
+                    give_up(found, error)
             await asyncio.sleep(wait)
 
     def stream(self, request: CallRequest) -> Iterator[ChatDelta]:
@@ -143,7 +143,7 @@ class HttpClient:
                 found = mapped(error, self._root, reader.phase, request.timeouts)
                 wait = attempts.wait_after(found) if not reader.started else None
                 if wait is None:
-                    raise found from error
+                    give_up(found, error)
             time.sleep(wait)
 
     async def astream(self, request: CallRequest) -> AsyncIterator[ChatDelta]:
@@ -175,7 +175,7 @@ class HttpClient:
                 found = mapped(error, self._root, reader.phase, request.timeouts)
                 wait = attempts.wait_after(found) if not reader.started else None
                 if wait is None:
-                    raise found from error
+                    give_up(found, error)
             await asyncio.sleep(wait)
 
     # -- looking ---------------------------------------------------------------------------------
@@ -227,7 +227,7 @@ class HttpClient:
         try:
             response = self._connections.sync().get(**self._look(Attempts(0, timeouts)))
         except httpx.HTTPError as error:
-            raise mapped(error, self._root, "total", timeouts) from error
+            give_up(mapped(error, self._root, "total", timeouts), error)
         return self._found(response)
 
     def _tokenize(self, server: Server, body: dict[str, Any]) -> dict[str, Any]:
@@ -257,7 +257,7 @@ class HttpClient:
                 raise failure(self._root, response)
             data = response.json()
         except httpx.HTTPError as error:
-            raise mapped(error, self._root, "total", timeouts) from error
+            give_up(mapped(error, self._root, "total", timeouts), error)
         except ValueError as error:
             raise EngineFailed(f"{self._root}{route} did not answer with JSON.") from error
         return data if isinstance(data, dict) else {"data": data}

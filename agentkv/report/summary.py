@@ -12,7 +12,7 @@ from agentkv.report.parts import LayoutUse, clip, folded
 if TYPE_CHECKING:
     from agentkv.report.report import CacheReport
 
-SUMMARY_BYTES = 2048
+SUMMARY_BYTES = 1950
 """Limit of a summary, as ASCII JSON."""
 
 _STEPS = ((16, 80, 8, 48), (12, 60, 4, 48), (8, 40, 2, 32), (6, 20, 1, 24), (4, 8, 0, 8))

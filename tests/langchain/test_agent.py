@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import pytest
 from langchain.agents import create_agent
@@ -21,14 +21,17 @@ if TYPE_CHECKING:
     from agentkv.engine import Engine
 
 
+Place = Annotated[str, Field(max_length=6)]
+
+
 @tool
-def find(place: str) -> str:
+def find(place: Place) -> str:
     """Find a parcel."""
     return f"It is at {len(place)}."
 
 
 @tool
-def send(place: str, urgent: bool) -> str:
+def send(place: Place, urgent: bool) -> str:
     """Send a parcel."""
     return "Sent."
 
@@ -61,7 +64,7 @@ def llm(
     where: dict[str, Any] = (
         {"engine": shared} if request.param == "inproc" else {"base_url": serve(shared)}
     )
-    with ChatAgentKV(model="tiny", max_tokens=120, **where) as made:
+    with ChatAgentKV(model="tiny", max_tokens=100, **where) as made:
         yield made
 
 
@@ -114,7 +117,7 @@ def test_an_agent_calls_and_answers_and_reuses(llm: ChatAgentKV) -> None:
 
 def test_three_ways_to_run_a_turn_leave_the_same_bytes(shared: Engine) -> None:
     """A checkpoint holds a text after `invoke`, and a list of blocks after an event stream."""
-    llm = ChatAgentKV(model="tiny", engine=shared, max_tokens=120)
+    llm = ChatAgentKV(model="tiny", engine=shared, max_tokens=100)
 
     def invoked(agent: Any, config: Any) -> None:
         agent.invoke(ask("Where is it?"), config)
@@ -172,14 +175,14 @@ def test_structured_responses(llm: ChatAgentKV) -> None:
     assert llm.profile is not None
     assert llm.profile["structured_output"]
     for wanted in (ToolStrategy(Parcel), ProviderStrategy(Parcel), Parcel):
-        agent = create_agent(llm, tools=[], response_format=wanted)
+        agent: Any = create_agent(llm, tools=[], response_format=wanted)
         state = agent.invoke(ask("Where is it?"))
         assert isinstance(state["structured_response"], Parcel)
 
 
 def test_tools_beside_a_structured_response(llm: ChatAgentKV) -> None:
     """R17: the answer after the tool's result is the object, in the same prompt."""
-    agent = create_agent(
+    agent: Any = create_agent(
         llm,
         tools=[find, send],
         response_format=ProviderStrategy(Parcel),
@@ -230,7 +233,7 @@ def test_disable_streaming_and_rate_limits_are_cores_own(shared: Engine) -> None
     llm = ChatAgentKV(
         model="tiny",
         engine=shared,
-        max_tokens=120,
+        max_tokens=100,
         rate_limiter=limiter,
         disable_streaming="tool_calling",
     )

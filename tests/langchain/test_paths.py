@@ -114,8 +114,8 @@ def test_every_path_in_and_out_of_process_says_the_same(
             shared.flush()
             shared._explainer.forget()
             session = f"paths-{kind}-{next(count)}"
-            room = 8 if kind == "text" else 100
-            with ChatAgentKV(model="tiny", max_tokens=room, session=session, **where) as llm:  # type: ignore[arg-type]
+            room = 8 if kind == "text" else 80
+            with ChatAgentKV(model="tiny", max_tokens=room, session=session, **where) as llm:
                 got = [facts(call(bound(llm, kind))) for _ in range(2)]
             want = want or got
             assert got == want, (where, name)

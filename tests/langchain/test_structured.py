@@ -52,7 +52,12 @@ SCHEMA = {
     "properties": {"place": {"type": "string", "maxLength": 12}, "late": {"type": "boolean"}},
     "required": ["place", "late"],
 }
-KINDS = {"pydantic": Parcel, "pydantic1": OldParcel, "TypedDict": ParcelDict, "schema": SCHEMA}
+KINDS: dict[str, Any] = {
+    "pydantic": Parcel,
+    "pydantic1": OldParcel,
+    "TypedDict": ParcelDict,
+    "schema": SCHEMA,
+}
 
 
 def find(place: str) -> str:

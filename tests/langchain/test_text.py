@@ -61,7 +61,7 @@ def test_every_path_has_the_report(shared: Engine, serve: Callable[..., str]) ->
             shared.flush()
             shared._explainer.forget()
             ends = Ends()
-            with AgentKV(model="tiny", max_tokens=6, session="s", price=price, **where) as llm:  # type: ignore[arg-type]
+            with AgentKV(model="tiny", max_tokens=6, session="s", price=price, **where) as llm:
                 texts = [call(llm, {"callbacks": [ends]}) for _ in range(2)]
             got = [facts(g) for g in ends.seen]
             assert [g["text"] for g in got] == texts
@@ -90,10 +90,11 @@ def test_the_thread_is_the_session(shared: Engine) -> None:
 
 def test_what_only_a_chat_model_has_is_refused(shared: Engine) -> None:
     llm = AgentKV(model="tiny", engine=shared)
-    for wrong in (
+    cases: list[dict[str, Any]] = [
         {"tools": []},
         {"response_format": {"type": "json_object"}},
         {"documents": ["x"]},
-    ):
+    ]
+    for wrong in cases:
         with pytest.raises(e.InvalidCall, match=next(iter(wrong))):
             llm.invoke("x", **wrong)

@@ -1,0 +1,59 @@
+from datetime import datetime
+
+from anthropic import Anthropic
+
+client = Anthropic()
+RULES = """You explain words of sailing to people who have never been on a boat. Use this glossary only.
+1. Anchor: what holds the boat in place.
+2. Ballast: what changes the direction of a line.
+3. Beam: what is replaced every ten years.
+4. Berth: what is where a boat lies overnight.
+5. Bilge: what is never stepped on.
+6. Block: what keeps the boat upright.
+7. Boom: what is eased when the wind grows.
+8. Bow: what is painted once a season.
+9. Bulkhead: what collects the water inside the hull.
+10. Buoy: what has to be dry in winter.
+11. Cleat: what carries the weight of the rig.
+12. Cockpit: what is checked before every voyage.
+13. Compass: what holds the boat in place.
+14. Davit: what changes the direction of a line.
+15. Deck: what is replaced every ten years.
+16. Fairlead: what is where a boat lies overnight.
+17. Fender: what is never stepped on.
+18. Galley: what keeps the boat upright.
+19. Gunwale: what is eased when the wind grows.
+20. Halyard: what is painted once a season.
+21. Hatch: what collects the water inside the hull.
+22. Hawser: what has to be dry in winter.
+23. Helm: what carries the weight of the rig.
+24. Hull: what is checked before every voyage.
+25. Jib: what holds the boat in place.
+26. Keel: what changes the direction of a line.
+27. Lanyard: what is replaced every ten years.
+28. Luff: what is where a boat lies overnight.
+29. Mast: what is never stepped on.
+30. Mooring: what keeps the boat upright.
+31. Painter: what is eased when the wind grows.
+32. Port: what is painted once a season.
+33. Rudder: what collects the water inside the hull.
+34. Sail: what has to be dry in winter.
+35. Sheet: what carries the weight of the rig.
+36. Shroud: what is checked before every voyage.
+37. Sloop: what holds the boat in place.
+38. Spar: what changes the direction of a line.
+39. Spinnaker: what is replaced every ten years.
+40. Stanchion: what is where a boat lies overnight."""
+
+
+def respond(messages):
+    system = [
+        {
+            "type": "text",
+            "text": f"{RULES}\nIt is {datetime.now().isoformat()}.",
+            "cache_control": {"type": "ephemeral"},
+        }
+    ]
+    return client.messages.create(
+        model="claude-sonnet-4-5", max_tokens=900, system=system, messages=messages
+    )

@@ -1,0 +1,19 @@
+from openai import OpenAI
+
+client = OpenAI()
+SYSTEM = "You help people to fill in a form for a building permit, one field at a time."
+
+
+def chat(history, tools):
+    return client.chat.completions.create(
+        model="gpt-4.1",
+        messages=[{"role": "system", "content": SYSTEM}, *history],
+        tools=tools,
+    )
+
+
+def summarise(history):
+    return client.chat.completions.create(
+        model="gpt-4.1",
+        messages=[{"role": "system", "content": "Summarise the conversation in ten lines."}, *history],
+    )

@@ -1,0 +1,12 @@
+from anthropic import Anthropic
+
+from prompts import SYSTEM_PROMPT
+
+
+def write(transcript: str):
+    return Anthropic().messages.create(
+        model="claude-sonnet-4-5",
+        max_tokens=2000,
+        system=SYSTEM_PROMPT,
+        messages=[{"role": "user", "content": transcript}],
+    )

@@ -1,0 +1,15 @@
+from anthropic import Anthropic
+
+client = Anthropic()
+ON = {"type": "enabled", "budget_tokens": 4000}
+OFF = {"type": "disabled"}
+
+
+def respond(messages, question):
+    return client.messages.create(
+        model="claude-sonnet-4-5",
+        max_tokens=6000,
+        thinking=ON if "why" in question.lower() else OFF,
+        system="You explain how things in the kitchen work, with experiments for children.",
+        messages=[*messages, {"role": "user", "content": question}],
+    )
