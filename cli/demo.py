@@ -35,7 +35,7 @@ def demo(
     ] = None,
     limit: Annotated[int, typer.Option(min=1, help="With --trace: how many sessions at most.")] = 4,
     layout: Annotated[Layout, typer.Option(help="Which runs to make.")] = Layout.both,
-    max_tokens: Annotated[int, typer.Option(min=1, help="Tokens of an answer at most.")] = 48,
+    max_tokens: Annotated[int, typer.Option(min=1, help="Tokens of an answer at most.")] = 64,
     steps: Annotated[
         int, typer.Option(min=0, help="Model calls of a turn that may use tools.")
     ] = 2,

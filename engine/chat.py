@@ -163,7 +163,7 @@ def prepare(
         grammar = Grammar("lark", text, opener)
     elif schema is not None:
         grammar = _document_grammar(script, canonical_json(schema), thought)
-    elif listed and script.form.policy == "score":
+    elif listed and script.form.policy == "score" and params.grammar is None:
         # Told not to call, such a model would write its call as text.
         grammar = Grammar("lark", _call_grammar(script, "[]", 0, "score", None, thought))
     if grammar is not None:

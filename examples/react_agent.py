@@ -77,7 +77,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         results = sum(isinstance(m, ToolMessage) for m in request.messages[asked:])
         return handler(request.override(tool_choice="none") if results >= most else request)
 
-    with ChatAgentKV(model=given.model, max_tokens=32 if given.quick else 64) as llm:
+    with ChatAgentKV(model=given.model, max_tokens=48 if given.quick else 64) as llm:
         agent = create_agent(
             llm,
             [track, price],

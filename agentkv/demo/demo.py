@@ -35,7 +35,7 @@ class DemoOptions:
     page_size: int = 1
     dtype: str = "auto"
     layouts: Sequence[Level] = LAYOUTS
-    max_tokens: int = 48
+    max_tokens: int = 64
     steps: int = STEPS
     trace: Path | None = None
     limit: int | None = None

@@ -58,6 +58,8 @@ def why(miss: MissUse | None) -> str:
     text = miss.reason + (f" in {miss.segment}" if miss.segment else "")
     if miss.reason in ("first_call", "appended"):
         return text
+    if miss.reason in ("tool_order", "tool_changed") and miss.detail:
+        return f"{text}: {clip(miss.detail, 2 * SNIPPET)}"
     if miss.was is not None or miss.now is not None:
         text += f": {_quote(miss.was)} -> {_quote(miss.now)}"
     elif miss.detail:

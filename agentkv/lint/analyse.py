@@ -98,7 +98,7 @@ def analyse(source: Source, lint: Lint, *, format: str | None = None) -> Analysi
         )
         found = [f for f in found if f.code in ran]
     parted = suppress.split(found, document, source)
-    kept = list(_proposed(parted.kept, document, source, lint.context))
+    kept = list(_proposed(parted.kept, document, source, lint.context, lint.project))
     if suppress.CODE in ran and document.suppressions:
         kept += suppress.unused(document, source, parted.used, ran)
     kept.sort(key=lambda f: (f.slice.start, f.code))
@@ -106,20 +106,23 @@ def analyse(source: Source, lint: Lint, *, format: str | None = None) -> Analysi
 
 
 def _proposed(
-    findings: list[Finding], document: Document, source: Source, context: Context
+    findings: list[Finding],
+    document: Document,
+    source: Source,
+    context: Context,
+    project: Project,
 ) -> Iterator[Finding]:
     if not findings:
         return
-    from agentkv.lint.fixes import (
-        propose,
-    )  # when there is something to fix: it parses YAML and more
+    # Only when there is something to fix: it parses YAML and more.
+    from agentkv.lint.fixes import propose
 
     for finding in findings:
         if finding.fix is not None:
             yield finding
             continue
         try:
-            yield finding.with_fix(propose(document, finding, source, context))
+            yield finding.with_fix(propose(document, finding, source, context, project))
         except Exception as error:
             refused = Fix(applicability="display", message="", refused=_bug("the fix", error))
             yield replace(finding, fix=refused)

@@ -40,6 +40,8 @@ class Traffic:
     """Tokens of documents that are retrieved or pasted for a question."""
     tool_tokens: int = 800
     """Tokens of a list of tools."""
+    text_tokens: int = 300
+    """Tokens of a fixed text whose file could not be read (an imported constant, a file)."""
     schema_tokens: int = 200
     """Tokens of format instructions that a parser writes."""
     hour: float = 0.05
@@ -79,8 +81,11 @@ class Context:
         run-time values repeats is as dynamic as they are."""
         if isinstance(piece, Text):
             return self.count(piece.value)
-        if "loop" in piece.traits and self.level(piece) not in ("build", "deploy"):
+        fixed = self.level(piece) in ("build", "deploy")
+        if "loop" in piece.traits and not fixed:
             return 0
+        if fixed and "fixed_text" in piece.traits and not piece.inner:
+            return self.traffic.text_tokens
         return sum(self.tokens(p) for p in piece.inner)
 
     def static_behind(self, template: Template, part: int, piece: int) -> int:

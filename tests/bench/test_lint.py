@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from agentkv.bench import lint, lint_peers, lint_prompts, lint_quiet
 from agentkv.bench.lint_peers import Case, Tool
 from agentkv.bench.lint_prompts import Found, Row
 from agentkv.bench.lint_samples import samples
 from agentkv.bench.prompts import TracesMissing
+from agentkv.cli.main import app
 
 RULES = "You are a careful clerk. Your task is to answer the question from the text. " * 12
 
@@ -222,3 +224,17 @@ def test_quiet_on_plain_code(tmp_path: Path) -> None:
         "findings at default severity",
         "files that could not be analysed",
     }
+
+
+def test_command_says_what_is_not_there(tmp_path: Path) -> None:
+    words = ["bench", "lint", "--traces", str(tmp_path), "--samples", str(tmp_path)]
+    words += [w for part in ("prompts", "samples", "peers") for w in ("--part", part)]
+    done = CliRunner().invoke(app, [*words, "--json"])
+    assert done.exit_code == 0, done.output
+    notes = [b["notes"][0] for b in json.loads(done.stdout)["benches"]]
+    assert len(notes) == 4 and all(n.startswith("skipped: ") for n in notes)
+
+
+def test_command_refuses_a_path_that_is_not_there(tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["bench", "lint", str(tmp_path / "no"), "--part", "quiet"])
+    assert done.exit_code == 2 and "no" in done.output

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 
 # Two conversations, cut short: three turns of two model calls each.
 SHORT = tuple(
-    dataclasses.replace(c, turns=c.turns[:n]) for c, n in zip(CONVERSATIONS[:2], (2, 1), strict=True)
+    dataclasses.replace(c, turns=c.turns[:n])
+    for c, n in zip(CONVERSATIONS[:2], (2, 1), strict=True)
 )
 TOOLS = {
     "find_customer",
@@ -262,3 +263,5 @@ def test_why_is_one_line() -> None:
     assert text.startswith('text_changed in messages[0]: "12:00 The" -> "12:01') and "…" in text
     assert "\n" not in text
     assert why(MissUse(3, "appended", "messages[4]", "a", "b")) == "appended in messages[4]"
+    moved = MissUse(3, "tool_order", "tools", "a", "b", "tool 1 was f, is g")
+    assert why(moved) == "tool_order in tools: tool 1 was f, is g"

@@ -9,7 +9,7 @@ import pytest
 
 from agentkv.engine.kv.tree import Namespace
 from agentkv.engine.types import Miss, RenderedPrompt, Span
-from agentkv.engine.why import PER_SESSION, SESSIONS, Explainer
+from agentkv.engine.why import PER_SESSION, SESSIONS, Explainer, Whereabouts
 
 NS = (("salt", None),)
 
@@ -56,7 +56,9 @@ class Session:
     """Feeds an explainer with prompts as an engine would: what is cached is what was common."""
 
     def __init__(self, page: int = 1) -> None:
-        self.explainer = Explainer(lambda ids: "".join(chr(i) for i in ids.tolist()))
+        self.explainer = Explainer(
+            lambda ids: "".join(chr(i) for i in ids.tolist()), whereabouts=Whereabouts()
+        )
         self.page = page
         self.cached: list[np.ndarray] = []
 

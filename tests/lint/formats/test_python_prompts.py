@@ -7,7 +7,17 @@ from pathlib import Path
 import pytest
 
 from agentkv.lint.template import Hole, Text
-from tests.lint.formats.python_help import RULES, hole, holes, only, project, read, request, shape
+from tests.lint.formats.python_help import (
+    RULES,
+    hole,
+    holes,
+    inside,
+    only,
+    project,
+    read,
+    request,
+    shape,
+)
 
 SDK = "from openai import OpenAI\nclient = OpenAI()\n"
 
@@ -418,6 +428,50 @@ def ask(user, beta, q):
     (section,) = template.parts[1].pieces
     assert isinstance(section, Hole) and "conditional" in section.traits
     assert section.inner[0].value == "Use the beta tools."  # type: ignore[union-attr]
+
+
+def test_functions_that_the_configuration_names(tmp_path: Path) -> None:
+    from agentkv.lint.formats.base import Project
+    from agentkv.lint.formats.python.reader import PythonFormat
+    from agentkv.lint.source import Source
+
+    code = """
+from shop.gateway import submit
+def go(gate, name):
+    submit(f"Dear {name}, what is it", system=f"Stand by {name}")
+    gate.push([("system", f"Be near {name} always"), ("human", "now")])
+"""
+    source = Source("a.py", code)
+    assert PythonFormat().read(source, Project(tmp_path)).templates == ()
+    named = Project(tmp_path, sinks=["shop.gateway.submit", "shop.Gate.push"])
+    one, two = PythonFormat().read(source, named).templates
+    assert [p.role for p in one.parts] == ["system", "user"]
+    assert shape(one.parts[1]) == "Dear {name}, what is it"
+    assert shape(two.parts[0]) == "Be near {name} always"
+
+
+def test_texts_in_files(tmp_path: Path) -> None:
+    (tmp_path / "pkg").mkdir()
+    (tmp_path / "pkg" / "rules.md").write_text("Rules of the house for {brand}.")
+    code = """
+        from pathlib import Path
+        from openai import OpenAI
+        import other
+        HERE = Path(__file__).parent
+        A = (HERE / "rules.md").read_text()
+        B = open("pkg/rules.md").read()
+        C = open("pkg/missing.md").read()
+        def ask(q, now):
+            text = f"{A} {B} {C} {other.RULES} of {now}, as you know. " + A.format(brand=now)
+            return OpenAI().chat.completions.create(messages=[{"role": "system", "content": text}, {"role": "user", "content": q}])
+    """
+    template = only(project(tmp_path, {"pkg/app.py": code})["pkg/app.py"][0])
+    for name in ("A", "B"):
+        assert hole(template, name).level == "build"
+        assert inside(hole(template, name)) == "Rules of the house for {brand}."
+    assert "fixed_text" in hole(template, "C").traits and not hole(template, "C").inner
+    assert "fixed_text" in hole(template, "other.RULES").traits
+    assert hole(template, "brand").slice is None and "clock" in hole(template, "brand").traits
 
 
 def test_a_byte_order_mark_and_a_notebook_script() -> None:

@@ -255,6 +255,11 @@ async def many(xs):
     assert request(read(code)[0]).fan_out is fan
 
 
+def test_messages_of_the_caller_alone_are_no_template() -> None:
+    document, _ = read(TOP + f"def ask(messages):\n    {create(messages='messages')}\n")
+    assert document.templates == () and request(document).template is not None
+
+
 def test_fan_out_at_the_call() -> None:
     body = "return await asyncio.gather(*(client.chat.completions.create(model='m', messages=[SYSTEM, {'role': 'user', 'content': x}]) for x in xs))"
     assert request(read(TOP + f"async def ask(xs):\n    {body}\n")[0]).fan_out

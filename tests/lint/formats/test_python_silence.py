@@ -114,24 +114,14 @@ def test_evidence() -> None:
 
 
 def test_the_standard_library_is_silent() -> None:
-    """Some 100,000 lines of code that has nothing to do with models."""
+    """Some 60,000 lines of code that has nothing to do with models."""
     root = Path(sys.modules["os"].__file__ or "").parent
     files = [
         p
-        for d in (
-            "asyncio",
-            "email",
-            "http",
-            "json",
-            "logging",
-            "unittest",
-            "xml",
-            "idlelib",
-            "tkinter",
-        )
-        for p in sorted((root / d).rglob("*.py"))
+        for folder in ("asyncio", "email", "logging", "unittest", "idlelib")
+        for p in sorted((root / folder).rglob("*.py"))
     ]
-    files += sorted(root.glob("*.py"))
+    files += sorted(root.glob("[a-p]*.py"))
     project = Project(root, files)
     reader = PythonFormat()
     lines, found = 0, []
@@ -145,4 +135,4 @@ def test_the_standard_library_is_silent() -> None:
         assert document.skipped is None or "Python" in document.skipped
         found += [(path.name, t.name) for t in document.templates if any(True for _ in t.holes())]
         found += [(path.name, r.api) for r in document.requests]
-    assert lines > 90_000 and found == []
+    assert lines > 60_000 and found == []

@@ -28,8 +28,27 @@ class Base:
     loops: list[ast.AST]
     tests: list[tuple[ast.expr, Facts]]
     within: str
+    main_guard: bool
+    """Inside `if __name__ == "__main__"`."""
+    fan: int
+    """Inside how many calls that start others together."""
     sent_lists: list[tuple[RequestDraft, ast.expr]]
     """Requests, and the variable that held their messages."""
+
+    def frame_of_module(self, module: Module) -> Frame:
+        """The frame of a module's own statements."""
+        raise NotImplementedError
+
+    def frame_of(self, function: Function) -> Frame:
+        """The frame of a function's body, read with its parameters open."""
+        raise NotImplementedError
+
+    def exported(self, module: Module, name: str) -> Value | None:
+        """What other modules get by importing a name."""
+        raise NotImplementedError
+
+    def run(self, body: list[ast.stmt]) -> bool:
+        raise NotImplementedError
 
     def value(self, node: ast.expr) -> Value:
         raise NotImplementedError

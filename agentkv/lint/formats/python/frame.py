@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import ast
-import builtins
 from dataclasses import replace
 
-from agentkv.lint.formats.python.bits import Bits, Param, Slot
+from agentkv.lint.formats.python.binding import bind_parameters
 from agentkv.lint.formats.python.calls import Calls
-from agentkv.lint.formats.python.expressions import ORDERS
 from agentkv.lint.formats.python.facts import FIXED, Facts, Where, fact, join
 from agentkv.lint.formats.python.guess import guess
 from agentkv.lint.formats.python.history import History
-from agentkv.lint.formats.python.merge import LOOP, either, looped
+from agentkv.lint.formats.python.imports import imported
+from agentkv.lint.formats.python.loops import Loops
+from agentkv.lint.formats.python.merge import either
 from agentkv.lint.formats.python.module import Function, Module
 from agentkv.lint.formats.python.program import Program
 from agentkv.lint.formats.python.prompts import Prompts
-from agentkv.lint.formats.python.shapes import strong_name
+from agentkv.lint.formats.python.scopes import Scopes
 from agentkv.lint.formats.python.values import (
     Cls,
-    Dict,
-    Entry,
     Fn,
     Many,
-    Obj,
     Str,
     Thing,
     Use,
@@ -32,10 +29,9 @@ from agentkv.lint.formats.python.values import (
 )
 
 _ENDS = (ast.Return, ast.Raise, ast.Continue, ast.Break)
-_DEPLOY_TYPES = ("Settings", "Config", "Configuration", "AppConfig", "Namespace")
 
 
-class Frame(Prompts, History, Calls):
+class Frame(Prompts, History, Scopes, Loops, Calls):
     """One pass over a function's body, or over a module's own statements."""
 
     def __init__(
@@ -57,117 +53,21 @@ class Frame(Prompts, History, Calls):
         self.tests: list[tuple[ast.expr, Facts]] = []
         self.within = owner.rpartition(":")[2]
         self.sent_lists = []
+        self.fan = 0
         self.main_guard = False
         self.done = False
         self.pending: dict[str, list[ast.stmt]] = {}
         """Of a module: statements that were not read yet, by the names that they set."""
         self._ran: set[int] = set()
 
-    # -- names -----------------------------------------------------------------------------------
+    def frame_of_module(self, module: Module) -> Frame:
+        return module_frame(self.program, module)
 
-    def look(self, name: str) -> Value:
-        """What a name holds here."""
-        frame: Frame | None = self
-        while frame is not None:
-            if name in frame.env:
-                # A module's own value was made when it was imported.
-                later = frame is not self and frame.owner.endswith(":") and not frame.main_guard
-                return imported(frame.env[name]) if later else frame.env[name]
-            frame = frame.outer
-        if name in ("__file__", "__name__", "__doc__"):
-            return Thing(fact("build", name), name)
-        found = self._module_name(name)
-        if found is not None:
-            return found
-        return Thing(guess(name).reading(name), name)
+    def frame_of(self, function: Function) -> Frame:
+        return run_function(self.program, function)
 
-    def _module_name(self, name: str) -> Value | None:
-        base = module_frame(self.program, self.module)
-        if base is not self:
-            base.demand(name)
-            if name in base.env:
-                return imported(base.env[name])
-        if name in self.module.classes:
-            return Cls(self.module.classes[name].owner)
-        if name in self.module.functions:
-            return Fn(self.module.functions[name].owner)
-        if name in self.module.imports:
-            return self.library(self.module.imports[name])
-        for star in self.module.stars if len(self.module.stars) <= 4 else ():
-            found = self.program.find(star, self.module)
-            if found is not None:
-                value = exported(self.program, found, name)
-                if value is not None:
-                    return value
-        return None
-
-    def attribute_of(
-        self, cls_owner: str, name: str, seen: frozenset[str] = frozenset()
-    ) -> Value | None:
-        """`self.name` in a class: from its body, its `__init__`, its bases."""
-        cls = self.program.cls(cls_owner)
-        module = self.program.module_of(cls_owner)
-        if cls is None or module is None or cls_owner in seen:
-            return None
-        qualified = f"{cls_owner.rpartition(':')[2]}.{name}"
-        if qualified in module.functions:
-            method = module.functions[qualified]
-            if any(
-                d.rpartition(".")[2] in ("property", "cached_property") for d in method.decorators
-            ):
-                return self.call_function(method, (), {}, Where(module.path, 0, 0))
-            return Fn(method.owner, (Obj(cls_owner),))
-        made = cls.attributes.get(name)
-        if made:
-            return self._attribute_value(module, made, name)
-        for base in cls.bases:
-            owner = self._class_owner(base, module)
-            if owner:
-                found = self.attribute_of(owner, name, seen | {cls_owner})
-                if found is not None:
-                    return found
-        return None
-
-    def _class_owner(self, base: str, module: Module) -> str | None:
-        if base in module.classes:
-            return module.classes[base].owner
-        head, _, rest = base.partition(".")
-        dotted = module.imports.get(head)
-        if dotted is None:
-            return None
-        found = self.program.lookup(f"{dotted}.{rest}" if rest else dotted, module)
-        if found and found[1] in found[0].classes:
-            return found[0].classes[found[1]].owner
-        return None
-
-    def _attribute_value(
-        self, module: Module, made: list[tuple[ast.expr, str | None]], name: str
-    ) -> Value:
-        values: list[Value] = []
-        later = False
-        for node, owner in made:
-            if owner is None:
-                base = module_frame(self.program, module)
-                values.append(imported(base.value(node)))
-                continue
-            frame = self.program.frames.get(owner)
-            key = f"self.{name}"
-            if frame is None and len(self.program.frames) < 20_000:
-                function = self.program.function(owner)
-                if function is not None:
-                    frame = run_function(self.program, function)
-            if not owner.endswith((".__init__", ".__post_init__", ".setup", ".__new__")):
-                later = True
-            if frame is not None and key in frame.env:
-                values.append(frame.env[key])
-        if not values:
-            return Thing(guess(name), name)
-        best = values[0]
-        for other in values[1:]:
-            best = either(best, other, Facts("unknown", why="assigned in several places"))
-        if later and isinstance(best, Thing) and best.facts.level in ("build", "deploy"):
-            return Thing(guess(name), name)
-        return best
+    def exported(self, module: Module, name: str) -> Value | None:
+        return exported(self.program, module, name)
 
     def demand(self, name: str) -> None:
         """Read the statements of a module that set a name."""
@@ -193,8 +93,6 @@ class Frame(Prompts, History, Calls):
             self.returns.append((self.value(function.node.body), function.node.body))
         else:
             self.run(function.node.body)
-
-    # -- statements ------------------------------------------------------------------------------
 
     def run(self, body: list[ast.stmt]) -> bool:
         """Whether the end of the body is reached."""
@@ -408,99 +306,6 @@ class Frame(Prompts, History, Calls):
         self.env = merged if merged is not None else before
         return True
 
-    def _for(self, node: ast.For | ast.AsyncFor) -> None:
-        source = self.value(node.iter)
-        each = self.iterated(source, node.iter)
-        self._bind_loop(node.target, node.iter, source, each)
-        self._loop(node, node.body, each)
-        self.run(node.orelse)
-
-    def _while(self, node: ast.While) -> None:
-        test = self.test(node.test)
-        each = replace(test, level="turn" if not test.known else test.level, why="a loop")
-        self._loop(node, node.body, each)
-
-    def _loop(self, node: ast.stmt, body: list[ast.stmt], each: Facts) -> None:
-        before = dict(self.env)
-        self.loops.append(node)
-        self.counted(node)
-        self.run(body)
-        self.loops.pop()
-        where = self.module.where(node)
-        after = self.env
-        self.env = {
-            k: v if before.get(k) is v else looped(before.get(k), v, each, where)
-            for k, v in after.items()
-        }
-
-    def counted(self, loop: ast.AST) -> None:
-        """Names that the loop counts up are counters from its start."""
-        for inner in ast.walk(loop):
-            match inner:
-                case ast.AugAssign(
-                    target=ast.Name(id=name),
-                    op=ast.Add() | ast.Sub(),
-                    value=ast.Constant(value=int()),
-                ):
-                    where = self.module.where(inner)
-                    self.env[name] = Thing(
-                        replace(fact("call", f"`{name}` is counted", "counter"), made=where), name
-                    )
-
-    def _bind_loop(self, target: ast.expr, over: ast.expr, source: Value, each: Facts) -> None:
-        called = name_of(over.func) if isinstance(over, ast.Call) else ""
-        counter = called in ("range", "count", "itertools.count")
-        if called in ("enumerate",) and isinstance(target, ast.Tuple) and len(target.elts) == 2:
-            self._assign_loop(target.elts[0], each, counter=True)
-            self._assign_loop(target.elts[1], each, counter=False)
-            return
-        if isinstance(target, ast.Tuple):
-            for e in target.elts:
-                self._assign_loop(e, each, counter=False)
-            return
-        self._assign_loop(target, each, counter=counter)
-        if isinstance(source, Many) and isinstance(target, ast.Name) and not counter:
-            kept = [i.value for i in source.items if not i.spread]
-            if len(kept) == 1 and not isinstance(kept[0], Str):
-                self.env[target.id] = kept[0]
-
-    def _assign_loop(self, target: ast.expr, each: Facts, *, counter: bool) -> None:
-        name = name_of(target)
-        if isinstance(target, ast.Tuple):
-            for e in target.elts:
-                self._assign_loop(e, each, counter=counter)
-            return
-        if counter:
-            facts = fact("call", f"{LOOP} `{name}`", "counter")
-        else:
-            named = guess(name)
-            inside = each.minus("loop", *ORDERS)
-            if each.known and each.level in ("build", "deploy"):
-                facts = inside
-            elif named.level != "unknown" and not each.known:
-                facts = replace(named, traits=named.traits | inside.traits)
-            else:
-                facts = inside
-        self.env[name] = Thing(facts.reading(name), name)
-
-    def iterated(self, source: Value, node: ast.expr) -> Facts:
-        """How often the elements of something change, and in what order they come."""
-        facts = source.facts
-        if isinstance(node, ast.Call) and name_of(node.func).rpartition(".")[2] in (
-            "range",
-            "count",
-        ):
-            inner = join([self.value(a).facts for a in node.args])
-            return replace(inner, reads=())
-        name = name_of(node)
-        return facts.reading(*((name,) if isinstance(node, ast.Name) else ()))
-
-    def test(self, node: ast.expr) -> Facts:
-        """How often the outcome of a test changes."""
-        facts = self.value(node).facts
-        names = tuple(dict.fromkeys(n.id for n in ast.walk(node) if isinstance(n, ast.Name)))
-        return replace(facts, traits=facts.traits - {"object_repr"}).reading(*names)
-
     def _nested(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
         name = f"{self.owner.rpartition(':')[2]}.{node.name}".lstrip(".")
         found = self.module.functions.get(name)
@@ -545,48 +350,6 @@ def _never(test: ast.expr) -> bool:
         case ast.Constant(value=False):
             return True
     return False
-
-
-def imported(value: Value) -> Value:
-    """A module's own value, as functions see it: computed once, when it was imported."""
-    return _imported_value(value)
-
-
-def _imported_value(value: Value) -> Value:
-    if isinstance(value, Str):
-        return Str(_imported_bits(value.bits), value.use, value.name)
-    if isinstance(value, Thing) and value.facts.known and _varies(value.facts):
-        return replace(value, facts=_at_import(value.facts))
-    if isinstance(value, Many):
-        items = tuple(replace(i, value=_imported_value(i.value)) for i in value.items)
-        return replace(value, items=items)
-    if isinstance(value, Dict):
-        return Dict(
-            tuple(Entry(e.key, _imported_value(e.value), e.where) for e in value.entries),
-            value.where,
-        )
-    return value
-
-
-def _imported_bits(bits: Bits) -> Bits:
-    return tuple(
-        replace(b, facts=_at_import(b.facts), inner=_imported_bits(b.inner))
-        if isinstance(b, Slot) and b.facts.known and _varies(b.facts)
-        else b
-        for b in bits
-    )
-
-
-def _varies(facts: Facts) -> bool:
-    return facts.level in ("turn", "call", "session") and "import_time" not in facts.traits
-
-
-def _at_import(facts: Facts) -> Facts:
-    return replace(
-        facts.plus("import_time").minus("reencoded"),
-        level="deploy",
-        why=f"{facts.why}, when imported",
-    )
 
 
 def module_frame(program: Program, module: Module) -> Frame:
@@ -660,63 +423,3 @@ def run_function(program: Program, function: Function) -> Frame:
     frame.later()
     frame.done = True
     return frame
-
-
-def _service(frame: Frame, annotation: ast.expr | None) -> Obj | None:
-    """An instance of a class of the project that does things (one that only holds data is not)."""
-    match annotation:
-        case ast.Constant(value=str(text)) if text.isidentifier():
-            annotation = ast.Name(text, ast.Load())
-        case ast.BinOp(left=left, right=ast.Constant(value=None)):
-            annotation = left
-        case ast.Subscript(value=ast.Name(id="Optional"), slice=inner):
-            annotation = inner
-    if not isinstance(annotation, ast.Name | ast.Attribute):
-        return None
-    head = annotation.id if isinstance(annotation, ast.Name) else ""
-    known = head in frame.module.classes or head in frame.module.imports
-    if head and (not known or head in dir(builtins)):
-        return None
-    made = frame.value(annotation)
-    if not isinstance(made, Cls):
-        return None
-    cls, module = frame.program.cls(made.owner), frame.program.module_of(made.owner)
-    if cls is None or module is None or cls.node.decorator_list:
-        return None
-    name = made.owner.rpartition(":")[2]
-    methods = [f for f in module.functions if f.startswith(f"{name}.") and "__" not in f]
-    data = any(b.rpartition(".")[2] in ("BaseModel", "TypedDict", "NamedTuple") for b in cls.bases)
-    return Obj(made.owner) if methods and not data else None
-
-
-def bind_parameters(frame: Frame, function: Function) -> None:
-    arguments = function.node.args
-    every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
-    for i, arg in enumerate(every):
-        if i == 0 and function.cls and arg.arg in ("self", "cls"):
-            frame.env[arg.arg] = Obj(function.cls)
-            continue
-        service = _service(frame, arg.annotation)
-        if service is not None:
-            frame.env[arg.arg] = service
-            continue
-        facts = guess(arg.arg)
-        kind = ast.unparse(arg.annotation) if arg.annotation is not None else ""
-        if kind.rpartition(".")[2] in _DEPLOY_TYPES or kind.endswith(("Settings", "Config")):
-            facts = Facts("deploy", why=f"a {kind}")
-        facts = replace(facts, why=f"parameter `{arg.arg}`", reads=(arg.arg,))
-        frame.env[arg.arg] = Thing(facts, arg.arg, Param(function.owner, arg.arg))
-    for extra in (arguments.vararg, arguments.kwarg):
-        if extra is not None:
-            frame.env[extra.arg] = Thing(guess(extra.arg).reading(extra.arg), extra.arg)
-    # A default that is a prompt is a prompt by its parameter's name.
-    defaults = list(
-        zip(arguments.args[-len(arguments.defaults) :], arguments.defaults, strict=False)
-    )
-    defaults = defaults if arguments.defaults else []
-    pairs: list[tuple[ast.arg, ast.expr]] = list(defaults)
-    pairs += [(a, d) for a, d in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if d]
-    for arg, default in pairs:
-        if strong_name(arg.arg) or isinstance(default, ast.JoinedStr):
-            base = module_frame(frame.program, frame.module)
-            frame.considered(arg.arg, imported(base.value(default)), default)

@@ -49,11 +49,11 @@ class History(Base):
     def deleted(self, target: ast.expr) -> None:
         match target:
             case ast.Subscript(value=inner, slice=cut) if self._is_messages(inner):
-                if isinstance(cut, ast.Slice) or (
+                old = isinstance(cut, ast.Slice) or (
                     isinstance(cut, ast.Constant) and cut.value != -1
-                ):
-                    if not any(re.search(r"token|budget", ast.unparse(t)) for t, _ in self.tests):
-                        self._mark(inner, "front_truncation", target)
+                )
+                if old and not self._seldom():
+                    self._mark(inner, "front_truncation", target)
 
     def _is_messages(self, node: ast.expr) -> bool:
         return bool(_MESSAGES.search(name_of(node)))
@@ -175,11 +175,15 @@ class History(Base):
         old = self.env.get(key) if key else None
         at = self.value(index)
         number = at.number if isinstance(at, Thing) else None
-        if key and isinstance(old, Many) and isinstance(number, int) and old.items:
-            if -len(old.items) <= number < len(old.items):
-                items = list(old.items)
-                items[number] = Item(value, self.module.where(node))
-                self.env[key] = replace(old, items=tuple(items))
+        if (
+            key
+            and isinstance(old, Many)
+            and isinstance(number, int)
+            and -len(old.items) <= number < len(old.items)
+        ):
+            items = list(old.items)
+            items[number] = Item(value, self.module.where(node))
+            self.env[key] = replace(old, items=tuple(items))
         if self._is_messages(inner):
             if number == 0:
                 if self.loops or not isinstance(old, Many):

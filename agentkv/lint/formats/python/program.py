@@ -116,6 +116,14 @@ class Program:
                     return path
         return None
 
+    def without(self, path: str) -> Program:
+        """A new program that has parsed all that this one has, but for one module."""
+        kept = {p: m for p, m in self.modules.items() if p != path}
+        texts = self._texts
+        if texts is not None:
+            texts = {p: t for p, t in texts.items() if p != path}
+        return Program(self.project, modules=kept, _found=self._found, _texts=texts)
+
     def begin(self) -> None:
         """A new file is at hand."""
         self.loads = self.runs = 0

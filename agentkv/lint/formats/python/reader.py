@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 
 from agentkv.lint.formats.base import Project
@@ -9,7 +10,7 @@ from agentkv.lint.formats.python.comments import suppressions
 from agentkv.lint.formats.python.document import document
 from agentkv.lint.formats.python.program import Program
 from agentkv.lint.formats.python.shapes import has_evidence
-from agentkv.lint.source import Source
+from agentkv.lint.source import BOM, Source
 from agentkv.lint.template import Document
 
 _NAME = "python"
@@ -33,7 +34,8 @@ class PythonFormat:
 
     def read(self, source: Source, project: Project) -> Document:
         notes = suppressions(source.text)
-        if not has_evidence(source.text):
+        sinks = [s.rpartition(".")[2] for s in project.sinks]
+        if not has_evidence(source.text) and not any(s in source.text for s in sinks):
             return Document(format=_NAME, suppressions=notes)
         program = _program(project, source)
         path = _path(source, project)
@@ -56,24 +58,22 @@ def _path(source: Source, project: Project) -> Path:
 
 
 def _program(project: Project, source: Source) -> Program:
-    """What was read of the project so far; read anew when this file has changed since."""
+    """What was read of the project so far. When this file has changed since, what was concluded is
+    dropped; modules that did not change stay parsed."""
     program = project.notes.get(_NAME)
     if isinstance(program, Program):
-        known = program.modules.get(str(_path(source, project)))
-        if known is None and str(_path(source, project)) not in program.modules:
+        key = str(_path(source, project))
+        known = program.modules.get(key)
+        if key not in program.modules or (known is not None and known.text == source.text):
             return program
-        if known is not None and known.text == source.text:
-            return program
-    program = Program(project)
+        program = program.without(key)
+    else:
+        program = Program(project)
     project.notes[_NAME] = program
     return program
 
 
 def _why(text: str) -> str:
-    import ast
-
-    from agentkv.lint.source import BOM
-
     try:
         ast.parse(text.removeprefix(BOM))
     except SyntaxError as error:

@@ -95,6 +95,8 @@ def _dynamic(value: Value) -> Facts | None:
             if e.key not in ("description", "enum", "default", "title", "name"):
                 continue
             facts = e.value.facts
+            if "tools" in facts.traits:
+                continue  # a server's own words
             if isinstance(e.value, Str | Many | Thing) and rank(facts.level) > rank("deploy"):
                 if facts.level == "unknown" and not (
                     isinstance(e.value, Thing | Many) and e.key in ("enum", "description")

@@ -201,6 +201,8 @@ def as_bits(value: Value, slot: Slot) -> Bits:
         return fill(slot, value.bits, value.facts)
     param = value.param if isinstance(value, Thing) else None
     facts = value.facts.reading(*slot.facts.reads)
+    if {"listing", "tools"} <= facts.traits:
+        facts = facts.minus("listing")  # tools as text have rules of their own
     return (replace(slot, facts=facts, param=param),)
 
 
