@@ -54,9 +54,10 @@ model: $(STAMP)
 demo: model
 	@$(BIN)/agentkv demo $(ARGS)
 
-# The script, not `python -m pytest`: that would put the root, and so ./kernels, on sys.path.
+# The script, not `python -m pytest`: that would put the root, and so ./kernels, on sys.path. One worker a
+# core, with one thread each; a file stays on one worker, so that its engine is made once.
 test: model
-	@$(BIN)/pytest $(ARGS)
+	@OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --maxprocesses 8 --dist loadfile $(ARGS)
 
 test-slow: model
 	@$(BIN)/pytest -m slow $(ARGS)

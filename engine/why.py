@@ -78,6 +78,11 @@ class Whereabouts:
                 self._seen.popitem(last=False)
         return before
 
+    def clear(self) -> None:
+        """Forget every session."""
+        with self._lock:
+            self._seen.clear()
+
     def __len__(self) -> int:
         with self._lock:
             return len(self._seen)

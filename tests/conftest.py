@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -19,6 +20,13 @@ if TYPE_CHECKING:
     from agentkv.engine import Engine
 
 ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(autouse=True)
+def nobody_was_anywhere() -> None:
+    """Session names are short here, and their whereabouts are the process's."""
+    if "agentkv.engine.why" in sys.modules:
+        sys.modules["agentkv.engine.why"].EVERYWHERE.clear()
 
 
 @pytest.fixture(scope="session")

@@ -41,8 +41,9 @@ def loop(engine: Engine) -> list[tuple[int, int, str | None]]:
         # A new message with the parsed arguments only: what a checkpoint or another process keeps.
         args = json.loads(json.dumps(call["args"], ensure_ascii=True, indent=step % 3))
         again = {"name": call["name"], "args": args, "id": call["id"], "type": "tool_call"}
+        nothing: Any = [] if step % 2 else ""
         history += [
-            AIMessage(content=["", []][step % 2], tool_calls=[again]),
+            AIMessage(content=nothing, tool_calls=[again]),
             ToolMessage(f"{step}", tool_call_id=call["id"]),
         ]
     return out

@@ -365,7 +365,7 @@ def test_a_masked_tool_cannot_be_called(llm: ChatAgentKV) -> None:
     for wanted in "abc":
         select = Select(partial(only, wanted))
         made = agent(
-            llm.model_copy(update={"max_tokens": 64}),
+            llm.model_copy(update={"max_tokens": 96}),
             select,
             Force(),
             CacheLayoutMiddleware(tools=tools),
@@ -424,7 +424,7 @@ def test_a_structured_answer_stays_allowed(llm: ChatAgentKV) -> None:
     tools = [make_tool("a"), make_tool("b")]
     select = Select(lambda i, given: [])
     made = agent(
-        llm.model_copy(update={"max_tokens": 64}),
+        llm.model_copy(update={"max_tokens": 96}),
         select,
         CacheLayoutMiddleware(tools=tools),
         See(),

@@ -7,8 +7,7 @@ import pytest
 from agentkv.lint.template import Hole, Text
 from tests.lint.formats.python_help import RULES, hole, holes, only, read, shape
 
-TOP = (
-    """
+TOP = """
 from datetime import date, datetime
 from langchain_core.prompts import *
 from langchain_core.prompts import (ChatPromptTemplate, PromptTemplate, MessagesPlaceholder, FewShotPromptTemplate,
@@ -18,9 +17,7 @@ from langchain_core.example_selectors import SemanticSimilarityExampleSelector
 RULES = "%s"
 def get_now():
     return datetime.now().isoformat()
-"""
-    % RULES
-)
+""".replace("%s", RULES)
 
 
 def test_chat_prompt_template() -> None:

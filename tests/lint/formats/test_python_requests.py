@@ -31,9 +31,8 @@ def create(extra: str = "", messages: str = "[SYSTEM, {'role': 'user', 'content'
 def test_plain() -> None:
     found = sent(create(", tools=TOOLS"))
     assert (found.api, found.model, found.fan_out, found.in_loop) == ("openai", "m", False, False)
-    assert (
-        found.tools.level == "build" and not found.tools.filtered and not found.tools.dynamic_schema
-    )
+    use = tools(found)
+    assert use.level == "build" and not use.filtered and not use.dynamic_schema
     assert not found.history and not found.markers
 
 

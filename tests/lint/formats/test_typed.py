@@ -417,6 +417,9 @@ def test_other_yaml_and_json_is_not_claimed(path: str, text: str) -> None:
 
 
 def test_blank_text_between_holes_is_kept() -> None:
-    for path, text in (("a.prompty", "{{ x }} {{ y }}"), ("a.prompt", "---\nmodel: a/b\n---\n{{x}} {{y}} ")):
+    for path, text in (
+        ("a.prompty", "{{ x }} {{ y }}"),
+        ("a.prompt", "---\nmodel: a/b\n---\n{{x}} {{y}} "),
+    ):
         (template,) = read(path, text).templates
         assert units(template)[:3] == [("hole", "x"), ("text", " "), ("hole", "y")]

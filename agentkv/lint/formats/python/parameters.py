@@ -21,6 +21,8 @@ from agentkv.lint.formats.python.program import Program, Site
 from agentkv.lint.formats.python.values import Str, Thing, Value, as_bits
 
 DEPTH = 4
+_MOST = 60
+"""Prompts that one wrapper is followed to."""
 
 
 def owners_of(draft: Draft) -> set[str]:
@@ -60,7 +62,9 @@ def specialise(program: Program, draft: Draft, depth: int) -> list[Draft]:
                     fan_out=draft.request.fan_out or site.fan,
                 )
             out += specialise(program, one, depth - 1)
-        return out or [draft]
+            if len(out) >= _MOST:
+                break
+        return out[:_MOST] or [draft]
     return [draft]
 
 

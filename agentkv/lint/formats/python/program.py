@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from agentkv.lint.formats.base import Project
 from agentkv.lint.formats.python.facts import Where
 from agentkv.lint.formats.python.module import Class, Function, Module
-from agentkv.lint.formats.python.shapes import has_evidence
+from agentkv.lint.formats.python.shapes import may_mention
 from agentkv.lint.formats.python.values import Value
 
 if TYPE_CHECKING:
@@ -203,7 +203,7 @@ class Program:
                     text = path.read_bytes().decode("utf-8")
                 except (OSError, UnicodeDecodeError):
                     continue
-                if has_evidence(text):
+                if may_mention(text):
                     self._texts[str(path)] = text
         return self._texts
 

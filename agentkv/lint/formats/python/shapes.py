@@ -104,6 +104,12 @@ def has_evidence(text: str) -> bool:
     return _signs(text) >= 4
 
 
+def may_mention(text: str) -> bool:
+    """A cheaper and laxer `has_evidence`, for files that are only looked up in."""
+    low = text.lower()
+    return "prompt" in low or "llm" in low or any(w in low for w in _WORDS)
+
+
 def score(text: str) -> int:
     """How many signs of a prompt a text shows: strong ones count twice."""
     if _NO.match(text):
