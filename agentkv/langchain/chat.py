@@ -232,6 +232,7 @@ class ChatAgentKV(Ahead):
             **self._sampling_identity(),
             "layout": self.layout,
             "tool_auto_policy": self.tool_auto_policy,
+            **self._layout_identity(),
             "documents": _digest(self.documents),
         }
 
@@ -268,7 +269,7 @@ class ChatAgentKV(Ahead):
     def from_config(cls, config: Mapping[str, Any], **changes: Any) -> Self:
         """A model from what `asdict()` of another said. Texts and keys are not in there: give
         `documents`, `api_key` and `cache_salt` anew, where there were any."""
-        secret = ("documents", "cache_salt")
+        secret = ("documents", "cache_salt", "drop_lines", "move_lines", "extra_body")
         lost = [name for name in secret if config.get(name) and name not in changes]
         if lost:
             raise InvalidCall(f"a configuration holds digests of {' and '.join(lost)}: give them.")

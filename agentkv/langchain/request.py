@@ -18,6 +18,7 @@ from agentkv.langchain.tools import AnyTool, names_of, to_tools
 from agentkv.layout import Arrangement, Level, Memory, arrange, conversation_key
 from agentkv.prompt.document import Document, as_documents
 from agentkv.prompt.prompt import Prompt
+from agentkv.prompt.segment import content_hash
 
 SESSIONS = Memory()
 """Orders seen by named sessions. Of the process and not of an instance: frameworks copy models."""
@@ -38,13 +39,28 @@ class Call:
 
 
 class Requests(Settings):
-    """How a chat model lays out what it sends."""
+    """How a chat model lays out what it sends.
+
+    `learn_moves`: names of units (as a report proposes them) that `layout="learn"` may move.
+    `keep_tools`: a tool that this session has shown stays in the prompt when a call leaves it out,
+    and is masked while the answer is sampled, so that the prefix stays. For agentkv's own engine
+    and server, and for OpenAI.
+    `tool_order`, `document_order`: `given` leaves the caller's order instead of a stable one.
+    `drop_lines`, `move_lines`: lines of system text, whole or as a pattern, that a call goes without,
+    or that move to the end (a client's billing header, a clock that it writes).
+    """
 
     model_config = CONFIG
 
     layout: Level = "static_first"
     documents: tuple[Document, ...] = Field(default=(), repr=False)
     tool_auto_policy: Policy = "auto"
+    learn_moves: tuple[str, ...] = ()
+    keep_tools: bool = False
+    tool_order: Literal["name", "given"] = "name"
+    document_order: Literal["session", "given"] = "session"
+    drop_lines: tuple[str, ...] = Field(default=(), repr=False)
+    move_lines: tuple[str, ...] = Field(default=(), repr=False)
 
     _orders: Memory = PrivateAttr(default_factory=Memory)
     _no_trail: set[str] = PrivateAttr(default_factory=set)
@@ -57,6 +73,16 @@ class Requests(Settings):
             return as_documents(value)
         except TypeError as error:
             raise ValueError(str(error)) from error
+
+    def _layout_identity(self) -> dict[str, Any]:
+        """What else of the layout changes a prompt: the settings that are not at their default."""
+        names = ("learn_moves", "keep_tools", "tool_order", "document_order")
+        out = {n: v for n in names if (v := getattr(self, n)) != type(self).model_fields[n].default}
+        lines = {"drop": self.drop_lines, "move": self.move_lines}
+        out |= {f"{k}_lines": content_hash("\n".join(v)) for k, v in lines.items() if v}
+        if self.extra_body:
+            out["extra_body"] = content_hash(repr(self.extra_body))
+        return out
 
     def _prepare(
         self,
@@ -80,10 +106,11 @@ class Requests(Settings):
             session=session,
             trailing=(model or self.model) not in self._no_trail,
         )
-        names = names_of(arrangement.tools)
-        choice = as_choice(
-            kwargs.pop("tool_choice", None), names, kwargs.pop("allowed_tools", None)
-        )
+        allowed = kwargs.pop("allowed_tools", None)
+        if arrangement.allowed is not None:
+            now = arrangement.allowed
+            allowed = now if allowed is None else [name for name in allowed if name in now]
+        choice = as_choice(kwargs.pop("tool_choice", None), names_of(arrangement.tools), allowed)
         parallel = kwargs.pop("parallel_tool_calls", None)
         response_format = as_response_format(kwargs.pop("response_format", None))
         unknown = [name for name, v in kwargs.items() if name not in _HARMLESS and v is not None]
@@ -128,6 +155,12 @@ class Requests(Settings):
                 session=session or conversation_key(prompt),
                 remember=remember,
                 trailing=trailing,
+                allow=self.learn_moves,
+                keep_tools=self.keep_tools,
+                tool_order=self.tool_order,
+                document_order=self.document_order,
+                drop_lines=self.drop_lines,
+                move_lines=self.move_lines,
             )
         except (ValueError, TypeError) as error:
             if isinstance(error, InvalidCall):

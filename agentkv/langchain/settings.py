@@ -13,6 +13,7 @@ from agentkv.client.base import Client, Timeouts
 from agentkv.client.errors import InvalidCall
 from agentkv.client.http import HttpClient
 from agentkv.client.inproc import InProcessClient
+from agentkv.client.server import Dialect
 from agentkv.engine.config import DEFAULT_MODEL, EngineConfig
 from agentkv.engine.errors import InvalidRequest
 from agentkv.engine.types import SamplingParams
@@ -42,6 +43,9 @@ class Settings(BaseModel):
     `timeout`: seconds for the whole call, or `Timeouts`. `report`: how much of the cache report
     goes into `response_metadata["agentkv"]`. `price`: what tokens cost; each answer then has
     `response_metadata["cost"]`.
+
+    For other servers: `dialect` (`auto` asks the server who it is), `prompt_cache_key` (send the
+    session as OpenAI's key), `extra_body` (fields of its own).
     """
 
     model_config = CONFIG
@@ -68,6 +72,9 @@ class Settings(BaseModel):
     streaming: bool = False
     report: ReportDetail = "summary"
     price: Pricing | None = None
+    dialect: Dialect = "auto"
+    prompt_cache_key: bool | None = None
+    extra_body: dict[str, Any] | None = Field(default=None, repr=False)
     http_client: Any = Field(default=None, exclude=True, repr=False)
     http_async_client: Any = Field(default=None, exclude=True, repr=False)
 
@@ -122,6 +129,9 @@ class Settings(BaseModel):
                 api_key=self.api_key.get_secret_value() if self.api_key else None,
                 model=model,
                 max_retries=self.max_retries,
+                dialect=self.dialect,
+                prompt_cache_key=self.prompt_cache_key,
+                extra_body=self.extra_body,
                 http_client=self.http_client,
                 http_async_client=self.http_async_client,
             )

@@ -8,9 +8,10 @@ import pickle
 import threading
 import time
 from pathlib import Path
-from typing import Annotated, Any, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
 import pytest
+from langchain_core.messages import AIMessage, HumanMessage, SystemMessage
 from langchain_core.tools import StructuredTool, tool
 from pydantic import BaseModel, Field
 from pydantic.v1 import BaseModel as OldModel
@@ -20,6 +21,9 @@ from agentkv.langchain import ChatAgentKV
 from agentkv.langchain import tools as module
 from agentkv.langchain.choice import as_choice, as_response_format
 from agentkv.langchain.tools import names_of, to_tools
+
+if TYPE_CHECKING:
+    from agentkv.engine import Engine
 
 
 class Find(BaseModel):
@@ -313,3 +317,49 @@ def test_schemas_in_other_shapes() -> None:
         with pytest.raises(InvalidCall) as found:
             as_response_format(wrong)
         assert found.value.param == "response_format"
+
+
+def test_a_tool_that_a_call_leaves_out_stays_in_the_prompt(shared: Engine) -> None:
+    """`keep_tools`: the prefix stays, and the answer may still use only what was given."""
+
+    def facts(keep: bool) -> tuple[int, int, set[str]]:
+        llm = ChatAgentKV(
+            model="tiny", engine=shared, max_tokens=160, keep_tools=keep, session=f"keep {keep}"
+        )
+        every = [
+            {
+                "name": n,
+                "description": "Does it.",
+                "parameters": {"type": "object", "properties": {}},
+            }
+            for n in ("alpha", "beta", "gamma")
+        ]
+        shared.flush()
+        llm.bind_tools(every, tool_choice="any").invoke("Go.")
+        answer = llm.bind_tools(every[2:], tool_choice="any").invoke("Go.")
+        assert isinstance(answer, AIMessage) and answer.usage_metadata is not None
+        read = answer.usage_metadata["input_token_details"]["cache_read"]
+        names = {call["name"] for call in answer.tool_calls}
+        return answer.usage_metadata["input_tokens"], read, names
+
+    prompt, cached, names = facts(True)
+    assert cached == prompt - 1 and names == {"gamma"}
+    shorter, fewer, names = facts(False)
+    assert shorter < prompt and fewer < shorter - 1 and names == {"gamma"}
+
+
+def test_lines_of_system_text_can_be_left_out(shared: Engine) -> None:
+    """B068: a client's header line, another one each time, at the very front."""
+
+    def rate(**how: Any) -> float:
+        llm = ChatAgentKV(model="tiny", engine=shared, max_tokens=1, session=repr(how), **how)
+        shared.flush()
+        for mark in ("1a", "2b"):
+            text = f"x-billing: cch={mark};\nYou are careful. " + "Stay calm. " * 30
+            answer = llm.invoke([SystemMessage(text), HumanMessage("Go.")])
+        usage = answer.usage_metadata
+        assert usage is not None
+        return usage["input_token_details"]["cache_read"] / usage["input_tokens"]
+
+    assert rate() < 0.2
+    assert rate(drop_lines=("x-billing:",)) > 0.95

@@ -167,7 +167,7 @@ def _is_yaml(source: Source, format: str) -> bool:
 @lru_cache(maxsize=8)
 def _scalars(text: str) -> list[tuple[int, int, str | None]]:
     """`(start, end, style)` of every scalar, by PyYAML's scanner. Nothing is constructed."""
-    import yaml  # type: ignore[import-untyped]
+    import yaml
 
     lead = 1 if text.startswith("\ufeff") else 0
     found = []

@@ -49,7 +49,7 @@ _MOST = 200_000
 
 def parse(text: str, start: int = 0, end: int | None = None) -> Node | None:
     """The first document in `text[start:end]`, None when it is empty. Raises TreeError."""
-    import yaml  # type: ignore[import-untyped]
+    import yaml
 
     stop = len(text) if end is None else end
     if text.startswith(BOM, start):
