@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from agentkv.engine import threads as _threads  # noqa: F401  (before torch: sleeping, not spinning, at barriers)
+from agentkv.engine import threads as _threads  # noqa: F401  (before torch: how its threads wait)
 
 if TYPE_CHECKING:
     from agentkv.engine import Engine

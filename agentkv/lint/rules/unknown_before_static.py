@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from agentkv.lint.context import Context
+from agentkv.lint.finding import Finding
 from agentkv.lint.price import Cost
 from agentkv.lint.rules._hole import HoleRule, shown, what
 from agentkv.lint.spot import Spot, spots
@@ -51,7 +54,7 @@ class UnknownBeforeStatic(HoleRule):
             and not spot.hole.traits & {"conditional"}
         )
 
-    def check(self, document: Document, context: Context):  # type: ignore[no-untyped-def]
+    def check(self, document: Document, context: Context) -> Iterator[Finding]:
         first: dict[int, tuple[int, int]] = {}
         for spot in spots(document, context):
             if spot.dynamic:
