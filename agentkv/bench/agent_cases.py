@@ -106,6 +106,12 @@ def cases() -> list[Case]:
             None,
         ),
         Case("Summarization, 8 keep 4", lambda s: [_summary(s, None)], _summary_on, None),
+        # The same limit on what is kept, but cut once a turn or two instead of at every second call.
+        Case(
+            "Summarization, rarely",
+            lambda s: [_summary(s, None)],
+            lambda s: _summary_on(s, trigger=max(12, s.results)),
+        ),
         Case(
             "trim_messages, last 6",
             lambda s: [EachCall(_trimmed)],
@@ -169,20 +175,22 @@ def _selected(request: Any, call: int) -> Any:
     return request.override(tools=[request.tools[i] for i in sorted(pair)])
 
 
-def _summary(setting: Setting, summarizer: Any) -> SummarizationMiddleware[Any, Any]:
+def _summary(
+    setting: Setting, summarizer: Any, trigger: int = 8
+) -> SummarizationMiddleware[Any, Any]:
     return SummarizationMiddleware(
         setting.model,
-        trigger=("messages", 8),
+        trigger=("messages", trigger),
         keep=("messages", 4),
         trim_tokens_to_summarize=None,
         summarizer=summarizer,
     )
 
 
-def _summary_on(setting: Setting) -> Middlewares:
+def _summary_on(setting: Setting, trigger: int = 8) -> Middlewares:
     layout = _layout()
     summarizer = prefix_preserving_summarizer(setting.model, layout=layout)
-    return [_summary(setting, summarizer), layout]
+    return [_summary(setting, summarizer, trigger), layout]
 
 
 def _trimmed(request: Any, call: int) -> Any:
