@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 
 from agentkv.engine.kv.cache import KVCache
+from agentkv.engine.kv.costs import Costs, Link
+from agentkv.engine.kv.tiers import Done, Tiers, Transfer
 from agentkv.engine.sched.request import Request, Status
 from agentkv.engine.sched.scheduler import Scheduler, Step
 
@@ -25,15 +27,32 @@ class Device:
         *,
         vocab: int = 50,
         cache: dict[str, object] | None = None,
+        host_pages: int = 0,
+        tiers: dict[str, object] | None = None,
         **options: object,
     ) -> None:
         pages = -(-tokens // page_size)
+        self.mover = SimMover(self)
+        if host_pages:
+            cache = {**(cache or {}), "lower": self._lower(host_pages, **(tiers or {}))}
         self.cache = KVCache(pages, page_size, **(cache or {}))  # type: ignore[arg-type]
         self.scheduler = Scheduler(self.cache, **options)  # type: ignore[arg-type]
         self.vocab = vocab
         self.memory = [0] * (pages * page_size)
         self.computed = 0
         self.serial = 0
+
+    def _lower(self, host_pages: int, **options: object) -> Callable[..., Tiers]:
+        free = {"host": Link(1e12), "disk": Link(1e12)}
+        costs = Costs({"host": 1, "disk": 1}, free, prefill_rate=1.0)
+        return lambda tree, pages: Tiers(
+            tree,
+            pages,
+            self.mover,
+            costs,
+            host_pages=host_pages,
+            **options,  # type: ignore[arg-type]
+        )
 
     def prefix_hash(self, namespace: object, ids: np.ndarray) -> list[int]:
         out, state = [], hash(namespace)
@@ -100,6 +119,69 @@ class Device:
         fresh.drain()
         assert request.status is Status.FINISHED
         return request.output.tolist()
+
+
+class SimMover:
+    """Lower tiers that remember prefixes as the device does. A transfer ends when it is told to."""
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+        self.host: dict[int, int] = {}
+        self.disk: dict[int, int] = {}
+        self.moving: list[tuple[Transfer, Done]] = []
+        self.at_once = False
+        self._next_disk = 0
+
+    def move(self, transfer: Transfer, done: Done) -> None:
+        if self.at_once:
+            self.end(transfer, done)
+        else:
+            self.moving.append((transfer, done))
+
+    def save_now(self, device: np.ndarray, host: np.ndarray) -> None:
+        for a, b in zip(device.tolist(), host.tolist(), strict=True):
+            self.host[b] = self.device.memory[a]
+
+    def free_disk(self, slots: np.ndarray) -> None:
+        for slot in slots.tolist():
+            del self.disk[slot]  # twice is a KeyError
+
+    def end(self, transfer: Transfer, done: Done, error: BaseException | None = None) -> None:
+        if error is None:
+            self._copy(transfer)
+        done(transfer, error)
+
+    def end_one(self, pick: int, error: BaseException | None = None) -> None:
+        if self.moving:
+            self.end(*self.moving.pop(pick % len(self.moving)), error)
+
+    def _copy(self, transfer: Transfer) -> None:
+        hashes = self.device.prefix_hash(transfer.namespace, transfer.ids)[transfer.start :]
+        (first, *_) = transfer.segments
+        if transfer.kind == "store":
+            below = [self.host[s] for s in first.slots.tolist()]
+            assert below == hashes, "the host's copy is not of this prefix"
+            page = self.device.cache.page_size
+            self._next_disk += -self._next_disk % page
+            made = np.arange(self._next_disk, self._next_disk + len(below), dtype=np.int32)
+            self._next_disk += len(below)
+            self.disk.update(zip(made.tolist(), below, strict=True))
+            transfer.device = made
+        elif transfer.kind == "save":
+            values = [self.device.memory[s] for s in transfer.device.tolist()]
+            assert values == hashes, "what is saved is not of this prefix"
+            self.host.update(zip(first.slots.tolist(), values, strict=True))
+        else:
+            at = 0
+            for segment in transfer.segments:
+                store = (self.host, self.disk)[segment.tier]
+                values = [store[s] for s in segment.slots.tolist()]
+                assert values == hashes[at : at + len(values)], "a foreign copy is loaded"
+                for slot, value in zip(
+                    transfer.device[at : at + len(values)].tolist(), values, strict=True
+                ):
+                    self.device.memory[slot] = value
+                at += len(values)
 
 
 @pytest.fixture
