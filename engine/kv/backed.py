@@ -188,9 +188,10 @@ class BackedTree(RadixTree):
                 child = self._cut(child, same)
             if position >= start:
                 mine = slots[position - start : position - start + same]
-                if child.back[tier] is None:
+                there = child.back[tier]
+                if there is None:
                     self.give(child, tier, mine.copy())
-                else:
+                elif not np.array_equal(there, mine):
                     left.append(mine)
             position += same
             parent = child
@@ -278,17 +279,18 @@ class BackedTree(RadixTree):
         return node
 
     def unhold(self, node: BackedNode) -> None:
-        """Release one hold of the path. Copies of flushed generations go to `freed`."""
+        """Release one hold of the path. Host slots of flushed generations go to `freed`; what is on
+        disk is the disk's, and outlives a flush."""
         walk: Node | None = node
         while isinstance(walk, BackedNode):
             if walk.holds <= 0:
                 raise TreeError(f"unhold of a node with {walk.holds} holds")
             walk.holds -= 1
             if walk.holds == 0 and walk.generation != self.generation:
-                for tier, slots in enumerate(walk.back):
-                    if slots is not None:
-                        self.freed[tier].append(slots)
-                        walk.back[tier] = None
+                host = walk.back[HOST]
+                if host is not None:
+                    self.freed[HOST].append(host)
+                walk.back = [None] * len(TIERS)
             walk = walk.parent
 
     def take_freed(self, tier: int) -> IntArray:
@@ -299,11 +301,12 @@ class BackedTree(RadixTree):
     def flush(self) -> IntArray:
         for node in self.nodes():
             assert isinstance(node, BackedNode)
+            host = node.back[HOST]
             if node.holds == 0:
-                for tier, slots in enumerate(node.back):
-                    if slots is not None:
-                        self.freed[tier].append(slots)
-                        node.back[tier] = None
+                if host is not None:
+                    self.freed[HOST].append(host)
+                node.back = [None] * len(TIERS)
+        self.freed[DISK] = []
         self.backed_tokens = [0] * len(TIERS)
         self._queues = [[] for _ in TIERS]
         return super().flush()

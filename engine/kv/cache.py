@@ -179,6 +179,7 @@ class KVCache:
             self.give_up(request)
         if request.load_tried:
             return False
+        self.tiers.seen(request.namespace)
         if self.tiers.coming(request):
             return True
         segments = self.tiers.wanted(request)
@@ -211,7 +212,7 @@ class KVCache:
         freed = self.tree.flush()
         self._free(freed)
         if self.tiers is not None:
-            self.tiers.work()
+            self.tiers.flushed()
         return len(freed)
 
     # -- checking

@@ -87,6 +87,18 @@ class Mover(Protocol):
     def free_disk(self, slots: IntArray) -> None:
         """The tree let go of these disk slots."""
 
+    def on_disk(self, namespace: Namespace) -> list[tuple[IntArray, int, IntArray]]:
+        """What the disk has of a namespace, parents first: prefix, start, slots of the rest."""
+
+    def overflow(self) -> list[tuple[str, IntArray, int, Callable[[], None]]]:
+        """What has to leave the disk: tag of the namespace, prefix, start, and what removes it."""
+
+    def tag(self, namespace: Namespace) -> str:
+        """The disk's name for a namespace."""
+
+    def flushed(self) -> None:
+        """The tree has forgotten everything."""
+
 
 @dataclass(slots=True)
 class TierCounts:
@@ -107,7 +119,8 @@ class Tiers:
 
     `host_pages` of 0: no host tier. `write`: when the host gets a copy: `back`, when the device
     evicts (copied then and there); `through`, when a prefix has been used `hits` times (in the
-    background); `off`, never. `disk`: whether what reaches the host goes on to disk.
+    background); `off`, never. `disk`: whether what reaches the host goes on to disk,
+    at most `most_stored` tokens a file. `storable` says of which namespaces.
     """
 
     def __init__(
@@ -122,6 +135,7 @@ class Tiers:
         write: HostWrite = "back",
         hits: int = 2,
         most_moving: int = 8,
+        most_stored: int = 4096,
         storable: Callable[[Namespace], bool] = lambda namespace: True,
     ) -> None:
         if host_pages < 1:
@@ -135,6 +149,7 @@ class Tiers:
         self.write = write
         self.hits = hits
         self.most_moving = most_moving
+        self.most_stored = most_stored
         self.counts = [TierCounts() for _ in TIERS]
         self.transfers: dict[int, Transfer] = {}
         self.loading_pages = 0
@@ -144,6 +159,7 @@ class Tiers:
         self._storable = storable
         self._numbers = itertools.count()
         self._to_store: list[tuple[Namespace, IntArray]] = []
+        self._grafted: dict[Namespace, str] = {}
         self._page = tree.page_size
         tree.on_bury = self._buried
 
@@ -158,10 +174,12 @@ class Tiers:
         self.work()
 
     def work(self) -> None:
-        """Start what waits to be started: stores to disk, within `most_moving`."""
+        """Start what waits to be started: stores to disk, one at a time, since a file is written
+        behind the one that holds what comes before it."""
         self._return_freed()
-        while self._to_store and len(self.transfers) < self.most_moving:
+        while self._to_store and not any(t.kind == "store" for t in self.transfers.values()):
             namespace, ids = self._to_store.pop(0)
+            self.seen(namespace)
             self._store(namespace, ids)
 
     def store_all(self) -> int:
@@ -190,6 +208,24 @@ class Tiers:
         return count
 
     # -- up
+
+    def seen(self, namespace: Namespace) -> None:
+        """A request of `namespace` came: the tree learns what the disk has of it, once."""
+        if not self.disk or namespace in self._grafted:
+            return
+        self._grafted[namespace] = self.mover.tag(namespace)
+        for ids, start, slots in self.mover.on_disk(namespace):
+            left = self.tree.attach(DISK, namespace, ids, start, slots, self.tree.generation)
+            if len(left):
+                self.mover.free_disk(left)
+
+    def flushed(self) -> None:
+        """Device and host were emptied; what is on disk stays, and is found again."""
+        self._grafted.clear()
+        self._to_store.clear()
+        self._return_freed()
+        if self.disk:
+            self.mover.flushed()
 
     def coming(self, request: Request) -> bool:
         """Is a load under way that brings tokens of this request's prefix, too?"""
@@ -331,21 +367,26 @@ class Tiers:
         del self.transfers[transfer.id]
         slots = transfer.device  # the mover says which disk slots it made
         if error is None:
+            # After a flush, too: what is on disk stays, and this may have been written meanwhile.
+            self.seen(transfer.namespace)
             left = tree.attach(
-                DISK,
-                transfer.namespace,
-                transfer.ids,
-                transfer.start,
-                slots,
-                transfer.generation,
+                DISK, transfer.namespace, transfer.ids, transfer.start, slots, tree.generation
             )
             if len(left):
                 self.mover.free_disk(left)
             self.counts[DISK].stored += transfer.tokens - len(left)
+            self._shrink_disk()
         else:
             self.counts[DISK].failed += 1
         tree.unhold(transfer.hold)
         self.work()
+
+    def _shrink_disk(self) -> None:
+        spaces = {tag: namespace for namespace, tag in self._grafted.items()}
+        for tag, ids, start, remove in self.mover.overflow():
+            if tag in spaces:
+                self.tree.drop(DISK, spaces[tag], ids, start)
+            remove()
 
     # -- inside
 
@@ -411,6 +452,10 @@ class Tiers:
         start, end, slots = self._storable_tail(namespace, ids)
         if end <= start:
             return
+        if end - start > self.most_stored:
+            end = start + max(self._page, self.most_stored - self.most_stored % self._page)
+            slots = slots[: end - start]
+            self._to_store.insert(0, (namespace, ids))
         prefix = ids[:end].copy()
         hold = tree.hold(namespace, prefix)
         if hold is None:

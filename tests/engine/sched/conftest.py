@@ -12,6 +12,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from agentkv.engine.kv.backed import DISK
 from agentkv.engine.kv.cache import KVCache
 from agentkv.engine.kv.costs import Costs, Link
 from agentkv.engine.kv.tiers import Done, Tiers, Transfer
@@ -130,6 +131,8 @@ class SimMover:
         self.disk: dict[int, int] = {}
         self.moving: list[tuple[Transfer, Done]] = []
         self.at_once = False
+        self.groups: list[tuple[object, np.ndarray, int, np.ndarray]] = []
+        self.most_groups = 1000
         self._next_disk = 0
 
     def move(self, transfer: Transfer, done: Done) -> None:
@@ -145,10 +148,36 @@ class SimMover:
     def free_disk(self, slots: np.ndarray) -> None:
         for slot in slots.tolist():
             del self.disk[slot]  # twice is a KeyError
+        gone = set(slots.tolist())
+        self.groups = [g for g in self.groups if not gone & set(g[3].tolist())]
+
+    def on_disk(self, namespace: object) -> list[tuple[np.ndarray, int, np.ndarray]]:
+        return [(i, s, slots) for n, i, s, slots in self.groups if n == namespace]
+
+    def tag(self, namespace: object) -> str:
+        return repr(namespace)
+
+    def overflow(self) -> list[tuple[str, np.ndarray, int, Callable[[], None]]]:
+        out = []
+        while len(self.groups) > self.most_groups:
+            namespace, ids, start, slots = self.groups.pop()
+            out.append((self.tag(namespace), ids, start, lambda s=slots: self._remove(s)))
+        return out
+
+    def _remove(self, slots: np.ndarray) -> None:
+        for slot in slots.tolist():
+            self.disk.pop(slot, None)
+
+    def flushed(self) -> None:
+        pass
 
     def end(self, transfer: Transfer, done: Done, error: BaseException | None = None) -> None:
         if error is None:
-            self._copy(transfer)
+            try:
+                self._copy(transfer)
+            except KeyError as gone:  # its group left the disk meanwhile
+                assert transfer.kind == "load"
+                error, transfer.bad = gone, [s for s in transfer.segments if s.tier == DISK]
         done(transfer, error)
 
     def end_one(self, pick: int, error: BaseException | None = None) -> None:
@@ -167,6 +196,7 @@ class SimMover:
             self._next_disk += len(below)
             self.disk.update(zip(made.tolist(), below, strict=True))
             transfer.device = made
+            self.groups.append((transfer.namespace, transfer.ids, transfer.start, made))
         elif transfer.kind == "save":
             values = [self.device.memory[s] for s in transfer.device.tolist()]
             assert values == hashes, "what is saved is not of this prefix"

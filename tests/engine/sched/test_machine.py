@@ -166,9 +166,10 @@ class TieredMachine(SchedulerMachine):
         disk=st.booleans(),
         write=st.sampled_from(["back", "through"]),
         least=st.sampled_from([1, 16]),
+        groups=st.sampled_from([1, 3, 1000]),
     )
     def start(  # type: ignore[override]
-        self, page: int, budget: int, host: int, disk: bool, write: str, least: int
+        self, page: int, budget: int, host: int, disk: bool, write: str, least: int, groups: int
     ) -> None:
         tiers.LEAST_LOAD = least
         self.device = Device(
@@ -180,6 +181,7 @@ class TieredMachine(SchedulerMachine):
             max_batch_tokens=budget,
             max_running=4,
         )
+        self.device.mover.most_groups = groups
         self.step: Any = None
         self.open: list[Request] = []
         self.first_facts: dict[str, int] = {}
@@ -263,6 +265,9 @@ class TieredMachine(SchedulerMachine):
         assert lower.host_pages.free_pages * tree.page_size + tree.backed_tokens[HOST] == (
             lower.host_pages.total * tree.page_size
         )
+        for namespace, _, _, _ in list(mover.groups):
+            lower.seen(namespace)  # what a flush left on disk
+        tree.check()
         assert len(mover.disk) == tree.backed_tokens[DISK]
         tiers.LEAST_LOAD = 16
 
