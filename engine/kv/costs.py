@@ -16,9 +16,6 @@ from dataclasses import dataclass
 WEIGHT = 0.25
 """Of a new measurement."""
 
-MARGIN = 1.0
-"""Load when it is expected to take less than this share of the computing time."""
-
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
@@ -28,9 +25,11 @@ class Estimate:
     load: float
     compute: float
 
+    always: bool = False
+
     @property
     def worth(self) -> bool:
-        return self.load < MARGIN * self.compute
+        return self.always or self.load < self.compute
 
 
 @dataclass(slots=True)
@@ -48,15 +47,22 @@ class Costs:
     """Bandwidths by tier and the prefill rate. Not thread-safe.
 
     `token_bytes`: bytes of K and V of one token, by tier (a tier may keep a smaller dtype).
+    `always`: every load is worth it, whatever it costs.
     """
 
     def __init__(
-        self, token_bytes: Mapping[str, int], links: Mapping[str, Link], prefill_rate: float
+        self,
+        token_bytes: Mapping[str, int],
+        links: Mapping[str, Link],
+        prefill_rate: float,
+        *,
+        always: bool = False,
     ) -> None:
         self.token_bytes = dict(token_bytes)
         self.links = dict(links)
         self.prefill_rate = prefill_rate
         """Tokens a second."""
+        self.always = always
 
     def estimate(self, tokens: Mapping[str, int]) -> Estimate:
         """Expected seconds to load these tokens (by tier), and to compute them."""
@@ -66,7 +72,7 @@ class Costs:
             if count
         )
         total = sum(tokens.values())
-        return Estimate(total, load, total / self.prefill_rate)
+        return Estimate(total, load, total / self.prefill_rate, self.always)
 
     def moved(self, tier: str, tokens: int, seconds: float) -> None:
         """Book a load that took `seconds`. Small ones teach the fixed part, large ones the rate."""

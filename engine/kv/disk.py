@@ -509,9 +509,7 @@ class DiskStore:
         hits: float,
     ) -> Group:
         base, self._next = self._next, self._next + len(ids)
-        group = Group(
-            row, tag, parent, start, ids, name, size, created, used, hits, base, len(ids)
-        )
+        group = Group(row, tag, parent, start, ids, name, size, created, used, hits, base, len(ids))
         self._groups[row] = group
         self._bases.append(base)
         self._by_base[base] = row
@@ -544,7 +542,7 @@ class DiskStore:
 
 
 def _decayed(group: Group, now: float) -> float:
-    return group.hits * 0.5 ** (max(0.0, now - group.used) / HALF_LIFE)
+    return float(group.hits * 0.5 ** (max(0.0, now - group.used) / HALF_LIFE))
 
 
 def _sync(directory: Path) -> None:

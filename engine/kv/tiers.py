@@ -182,6 +182,11 @@ class Tiers:
             self.seen(namespace)
             self._store(namespace, ids)
 
+    @property
+    def busy(self) -> bool:
+        """Whether anything is under way, or waits to be written."""
+        return bool(self.transfers or self._to_store)
+
     def store_all(self) -> int:
         """Queue everything that is on device or host for the disk. Returns the prefixes queued."""
         if not self.disk:
@@ -250,7 +255,7 @@ class Tiers:
         tokens = sum(s.end - s.start for s in segments)
         if tokens < LEAST_LOAD:
             return []
-        by_tier = {TIERS[s.tier]: 0 for s in segments}
+        by_tier: dict[str, int] = {TIERS[s.tier]: 0 for s in segments}
         for s in segments:
             by_tier[TIERS[s.tier]] += s.end - s.start
         estimate = self.costs.estimate(by_tier)
@@ -318,8 +323,8 @@ class Tiers:
                     transfer.namespace, tree.match(transfer.namespace, transfer.ids)
                 )
                 for s in transfer.segments:
-                    name = TIERS[s.tier]
-                    request.loaded[name] = request.loaded.get(name, 0) + s.end - s.start
+                    loaded = request.loaded.get(TIERS[s.tier], 0)
+                    request.loaded[TIERS[s.tier]] = loaded + s.end - s.start
             for s in transfer.segments:
                 self.counts[s.tier].loaded += s.end - s.start
             for name, seconds in transfer.seconds.items():
