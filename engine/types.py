@@ -228,6 +228,18 @@ class LoadFacts:
     compute_ms: float
 
 
+def load_block(load: LoadFacts | None) -> dict[str, float] | None:
+    """`LoadFacts` as the report and the server show them."""
+    if load is None:
+        return None
+    return {
+        "tokens": load.tokens,
+        "loaded": load.loaded,
+        "load_ms": round(load.load_ms, 3),
+        "compute_ms": round(load.compute_ms, 3),
+    }
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheFacts:
     """What one call reused. Fixed once, when the request is first admitted; see invariant P.

@@ -61,7 +61,7 @@ class Transfer:
     seconds: dict[str, float] = field(default_factory=dict)
     """Filled in by the mover: how long it moved bytes, by tier."""
     bad: list[Segment] = field(default_factory=list)
-    """Filled in by the mover: segments whose copy turned out to be unusable."""
+    """Filled in by the mover: segments on disk whose copy turned out to be unusable."""
 
     @property
     def end(self) -> int:
@@ -514,12 +514,9 @@ class Tiers:
 
     def _forget_bad(self, transfer: Transfer) -> None:
         for segment in transfer.bad:
-            slots = self.tree.drop(
-                segment.tier, transfer.namespace, transfer.ids[: segment.end], segment.start
-            )
-            if segment.tier == HOST:
-                self._free_host(slots)
-            else:
+            prefix = transfer.ids[: segment.end]
+            slots = self.tree.drop(DISK, transfer.namespace, prefix, segment.start)
+            if len(slots):
                 self.mover.free_disk(slots)
 
     def _hits(self, namespace: Namespace, ids: IntArray) -> int:

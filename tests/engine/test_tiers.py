@@ -42,9 +42,7 @@ def cold(make_engine: MakeEngine) -> Callable[[list[int]], tuple[Any, ...]]:
 def test_comes_back_from_the_host_and_says_the_same(
     make_engine: MakeEngine, cold: Callable[..., Any], page: int, length: int
 ) -> None:
-    engine = make_engine(
-        pool_tokens=POOL, page_size=page, host_cache="1MiB", load_policy="always"
-    )
+    engine = make_engine(pool_tokens=POOL, page_size=page, host_cache="1MiB", load_policy="always")
     ids = prompt(1, length)
     engine.generate(ids, GREEDY)
     push_out(engine)
@@ -60,9 +58,12 @@ def test_comes_back_from_the_host_and_says_the_same(
 def test_comes_back_from_disk_after_a_restart(
     make_engine: MakeEngine, cold: Callable[..., Any], tmp_path: Path, page: int
 ) -> None:
-    options = dict(
-        pool_tokens=POOL, page_size=page, disk_cache=str(tmp_path), load_policy="always"
-    )
+    options = {
+        "pool_tokens": POOL,
+        "page_size": page,
+        "disk_cache": str(tmp_path),
+        "load_policy": "always",
+    }
     ids = prompt(2, 120)
     first = make_engine(**options)
     told = first.generate(ids, GREEDY)
@@ -79,9 +80,12 @@ def test_comes_back_from_disk_after_a_restart(
 
 
 def test_salts_share_nothing_on_any_tier(make_engine: MakeEngine, tmp_path: Path) -> None:
-    options = dict(
-        pool_tokens=POOL, host_cache="1MiB", disk_cache=str(tmp_path), load_policy="always"
-    )
+    options = {
+        "pool_tokens": POOL,
+        "host_cache": "1MiB",
+        "disk_cache": str(tmp_path),
+        "load_policy": "always",
+    }
     ids = prompt(3, 100)
     engine = make_engine(**options)
     engine.generate(ids, GREEDY, salt="org_1\0002345")
@@ -105,7 +109,7 @@ def test_salts_share_nothing_on_any_tier(make_engine: MakeEngine, tmp_path: Path
 
 
 def test_shared_only_stores_no_salted_prompt(make_engine: MakeEngine, tmp_path: Path) -> None:
-    options = dict(pool_tokens=POOL, disk_cache=str(tmp_path), disk_store="shared")
+    options = {"pool_tokens": POOL, "disk_cache": str(tmp_path), "disk_store": "shared"}
     engine = make_engine(**options)
     engine.generate(prompt(4, 100), GREEDY, salt="mine")
     engine.close()
@@ -116,7 +120,12 @@ def test_shared_only_stores_no_salted_prompt(make_engine: MakeEngine, tmp_path: 
 def test_a_flipped_byte_is_a_miss(
     make_engine: MakeEngine, cold: Callable[..., Any], tmp_path: Path, place: str
 ) -> None:
-    options = dict(pool_tokens=POOL, page_size=16, disk_cache=str(tmp_path), load_policy="always")
+    options = {
+        "pool_tokens": POOL,
+        "page_size": 16,
+        "disk_cache": str(tmp_path),
+        "load_policy": "always",
+    }
     ids = prompt(5, 120)
     engine = make_engine(**options)
     engine.generate(ids, GREEDY)
@@ -149,7 +158,12 @@ def test_a_flipped_byte_is_a_miss(
 def test_a_truncated_file_is_a_miss(
     make_engine: MakeEngine, cold: Callable[..., Any], tmp_path: Path, keep: int
 ) -> None:
-    options = dict(pool_tokens=POOL, page_size=16, disk_cache=str(tmp_path), load_policy="always")
+    options = {
+        "pool_tokens": POOL,
+        "page_size": 16,
+        "disk_cache": str(tmp_path),
+        "load_policy": "always",
+    }
     ids = prompt(6, 120)
     engine = make_engine(**options)
     engine.generate(ids, GREEDY)
@@ -183,9 +197,12 @@ def test_another_page_size_or_dtype_is_a_miss(make_engine: MakeEngine, tmp_path:
 def test_a_flush_empties_device_and_host_and_leaves_the_disk(
     make_engine: MakeEngine, cold: Callable[..., Any], tmp_path: Path
 ) -> None:
-    options = dict(
-        pool_tokens=POOL, host_cache="1MiB", disk_cache=str(tmp_path), load_policy="always"
-    )
+    options = {
+        "pool_tokens": POOL,
+        "host_cache": "1MiB",
+        "disk_cache": str(tmp_path),
+        "load_policy": "always",
+    }
     engine = make_engine(**options)
     ids = prompt(8, 100)
     engine.generate(ids, GREEDY)
@@ -233,14 +250,14 @@ def test_bad_settings_say_what_is_wrong(make_engine: MakeEngine, tmp_path: Path)
 
 
 def test_the_disk_keeps_within_its_size(make_engine: MakeEngine, tmp_path: Path) -> None:
-    options = dict(
-        pool_tokens=POOL,
-        page_size=16,
-        host_cache="1MiB",
-        disk_cache=str(tmp_path),
-        disk_size="300KiB",
-        load_policy="always",
-    )
+    options = {
+        "pool_tokens": POOL,
+        "page_size": 16,
+        "host_cache": "1MiB",
+        "disk_cache": str(tmp_path),
+        "disk_size": "300KiB",
+        "load_policy": "always",
+    }
     engine = make_engine(**options)
     for seed in range(20, 30):
         engine.generate(prompt(seed, 200), GREEDY)

@@ -8,6 +8,9 @@ next token is a function of the prefix, so that answers can be compared between 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -122,17 +125,28 @@ class Device:
         return request.output.tolist()
 
 
+@dataclass(eq=False)
+class SimGroup:
+    """What one store wrote. `live`: slots that the tree still refers to."""
+
+    namespace: Any
+    ids: np.ndarray
+    start: int
+    slots: np.ndarray
+    values: list[int]
+    live: set[int]
+
+
 class SimMover:
     """Lower tiers that remember prefixes as the device does. A transfer ends when it is told to."""
 
     def __init__(self, device: Device) -> None:
         self.device = device
         self.host: dict[int, int] = {}
-        self.disk: dict[int, int] = {}
+        self.groups: list[SimGroup] = []
+        self.most_groups = 1000
         self.moving: list[tuple[Transfer, Done]] = []
         self.at_once = False
-        self.groups: list[tuple[object, np.ndarray, int, np.ndarray]] = []
-        self.most_groups = 1000
         self._next_disk = 0
 
     def move(self, transfer: Transfer, done: Done) -> None:
@@ -147,29 +161,31 @@ class SimMover:
 
     def free_disk(self, slots: np.ndarray) -> None:
         for slot in slots.tolist():
-            del self.disk[slot]  # twice is a KeyError
-        gone = set(slots.tolist())
-        self.groups = [g for g in self.groups if not gone & set(g[3].tolist())]
+            group = self.group_of(slot)
+            if group is not None:
+                group.live.remove(slot)  # twice is a KeyError
+                if not group.live:
+                    self.groups.remove(group)
 
     def on_disk(self, namespace: object) -> list[tuple[np.ndarray, int, np.ndarray]]:
-        return [(i, s, slots) for n, i, s, slots in self.groups if n == namespace]
+        return [(g.ids, g.start, g.slots) for g in self.groups if g.namespace == namespace]
 
     def tag(self, namespace: object) -> str:
         return repr(namespace)
 
     def overflow(self) -> list[tuple[str, np.ndarray, int, Callable[[], None]]]:
-        out = []
-        while len(self.groups) > self.most_groups:
-            namespace, ids, start, slots = self.groups.pop()
-            out.append((self.tag(namespace), ids, start, lambda s=slots: self._remove(s)))
+        out: list[tuple[str, np.ndarray, int, Callable[[], None]]] = []
+        for group in self.groups[self.most_groups :]:
+            tag = self.tag(group.namespace)
+            out.append((tag, group.ids, group.start, partial(self.groups.remove, group)))
         return out
 
-    def _remove(self, slots: np.ndarray) -> None:
-        for slot in slots.tolist():
-            self.disk.pop(slot, None)
-
     def flushed(self) -> None:
-        pass
+        for group in self.groups:
+            group.live = set(group.slots.tolist())
+
+    def group_of(self, slot: int) -> SimGroup | None:
+        return next((g for g in self.groups if slot in g.slots), None)
 
     def end(self, transfer: Transfer, done: Done, error: BaseException | None = None) -> None:
         if error is None:
@@ -184,19 +200,34 @@ class SimMover:
         if self.moving:
             self.end(*self.moving.pop(pick % len(self.moving)), error)
 
+    def damage(self, transfer: Transfer) -> None:
+        """The files that a load reads turn out to be bad: they are removed."""
+        transfer.bad = [s for s in transfer.segments if s.tier == DISK]
+        for segment in transfer.bad:
+            for slot in segment.slots.tolist():
+                group = self.group_of(slot)
+                if group is not None:
+                    self.groups.remove(group)
+
     def _copy(self, transfer: Transfer) -> None:
         hashes = self.device.prefix_hash(transfer.namespace, transfer.ids)[transfer.start :]
         (first, *_) = transfer.segments
         if transfer.kind == "store":
             below = [self.host[s] for s in first.slots.tolist()]
             assert below == hashes, "the host's copy is not of this prefix"
-            page = self.device.cache.page_size
-            self._next_disk += -self._next_disk % page
             made = np.arange(self._next_disk, self._next_disk + len(below), dtype=np.int32)
             self._next_disk += len(below)
-            self.disk.update(zip(made.tolist(), below, strict=True))
             transfer.device = made
-            self.groups.append((transfer.namespace, transfer.ids, transfer.start, made))
+            self.groups.append(
+                SimGroup(
+                    transfer.namespace,
+                    transfer.ids,
+                    transfer.start,
+                    made,
+                    below,
+                    set(made.tolist()),
+                )
+            )
         elif transfer.kind == "save":
             values = [self.device.memory[s] for s in transfer.device.tolist()]
             assert values == hashes, "what is saved is not of this prefix"
@@ -204,14 +235,21 @@ class SimMover:
         else:
             at = 0
             for segment in transfer.segments:
-                store = (self.host, self.disk)[segment.tier]
-                values = [store[s] for s in segment.slots.tolist()]
+                values = [self._value(segment.tier, s) for s in segment.slots.tolist()]
                 assert values == hashes[at : at + len(values)], "a foreign copy is loaded"
                 for slot, value in zip(
                     transfer.device[at : at + len(values)].tolist(), values, strict=True
                 ):
                     self.device.memory[slot] = value
                 at += len(values)
+
+    def _value(self, tier: int, slot: int) -> int:
+        if tier != DISK:
+            return self.host[slot]
+        group = self.group_of(slot)
+        if group is None:
+            raise KeyError(slot)
+        return group.values[slot - int(group.slots[0])]
 
 
 @pytest.fixture

@@ -168,7 +168,7 @@ class TieredMachine(SchedulerMachine):
         least=st.sampled_from([1, 16]),
         groups=st.sampled_from([1, 3, 1000]),
     )
-    def start(  # type: ignore[override]
+    def start(
         self, page: int, budget: int, host: int, disk: bool, write: str, least: int, groups: int
     ) -> None:
         tiers.LEAST_LOAD = least
@@ -229,7 +229,7 @@ class TieredMachine(SchedulerMachine):
         if moving:
             transfer, done = moving.pop(pick % len(moving))
             if damaged and transfer.kind == "load":
-                transfer.bad = transfer.segments[-1:]
+                self.device.mover.damage(transfer)
             self.device.mover.end(transfer, done, OSError("the disk is gone"))
 
     @rule()
@@ -265,10 +265,15 @@ class TieredMachine(SchedulerMachine):
         assert lower.host_pages.free_pages * tree.page_size + tree.backed_tokens[HOST] == (
             lower.host_pages.total * tree.page_size
         )
-        for namespace, _, _, _ in list(mover.groups):
-            lower.seen(namespace)  # what a flush left on disk
+        for group in list(mover.groups):
+            lower.seen(group.namespace)  # what a flush left on disk
         tree.check()
-        assert len(mover.disk) == tree.backed_tokens[DISK]
+        known = [n.back[DISK] for n in tree.nodes() if isinstance(n, BackedNode)]
+        referred = [s for slots in known if slots is not None for s in slots.tolist()]
+        live = [s for g in mover.groups for s in g.live]
+        # The tree may still name files that were found damaged; it never forgets one that is there.
+        assert len(set(referred)) == len(referred)
+        assert set(live) <= set(referred)
         tiers.LEAST_LOAD = 16
 
 
