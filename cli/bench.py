@@ -213,6 +213,52 @@ def agents(
     _finish([report], as_json)
 
 
+@app.command()
+def tiers(
+    model: Model = MODEL,
+    clients: Annotated[int, typer.Option(min=2)] = 16,
+    turns: Annotated[int, typer.Option(min=2)] = 5,
+    new_tokens: Annotated[int, typer.Option(min=16, help="New prompt tokens a turn.")] = 512,
+    answer_tokens: Annotated[int, typer.Option(min=1, help="Generated tokens a turn.")] = 64,
+    page_size: Annotated[int, typer.Option(help="Tokens a KV page: 1, 16, 32 or 64.")] = 16,
+    parallel: Annotated[int, typer.Option(min=1, help="Calls at a time.")] = 4,
+    dtype: Dtype = Dtype.auto,
+    as_json: Json = False,
+) -> None:
+    """Long conversations on a pool a quarter their size: pool alone, with host, with disk."""
+    from agentkv.bench import tiers as bench
+
+    report = bench.run(
+        model,
+        clients=clients,
+        turns=turns,
+        new_tokens=new_tokens,
+        answer_tokens=answer_tokens,
+        page_size=page_size,
+        parallel=parallel,
+        dtype=dtype.value,
+    )
+    _finish([report], as_json)
+
+
+@app.command()
+def restart(
+    model: Model = MODEL,
+    turns: Annotated[int, typer.Option(min=1)] = 30,
+    repeats: Annotated[int, typer.Option(min=1)] = 3,
+    page_size: Annotated[int, typer.Option(help="Tokens a KV page: 1, 16, 32 or 64.")] = 16,
+    dtype: Dtype = Dtype.auto,
+    as_json: Json = False,
+) -> None:
+    """First token after a restart with a disk cache, against a cold engine's."""
+    from agentkv.bench import tiers as bench
+
+    report = bench.restart(
+        model, turns=turns, repeats=repeats, page_size=page_size, dtype=dtype.value
+    )
+    _finish([report], as_json)
+
+
 class LintPart(StrEnum):
     prompts = "prompts"
     samples = "samples"

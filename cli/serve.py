@@ -23,6 +23,9 @@ def serve(
     dtype: Annotated[
         Literal["auto", "float32", "bfloat16"], typer.Option(help="Number format of the weights.")
     ] = "auto",
+    kv_dtype: Annotated[
+        Literal["auto", "float32", "bfloat16"], typer.Option(help="Number format of the KV pool.")
+    ] = "auto",
     page_size: Annotated[
         int, typer.Option(help="Tokens in a KV page: 1, 16, 32 or 64. 1 reuses every token.")
     ] = 1,
@@ -34,6 +37,32 @@ def serve(
         int | None,
         typer.Option(min=1, help="Context window in tokens.", show_default="the model's"),
     ] = None,
+    host_cache: Annotated[
+        str, typer.Option(help="RAM for K/V that leaves the pool, as 8GiB; 0 for none.")
+    ] = "0",
+    host_write: Annotated[
+        Literal["back", "through", "off"],
+        typer.Option(help="Copy there on eviction, or in the background after repeated use."),
+    ] = "back",
+    host_write_hits: Annotated[
+        int, typer.Option(min=1, help="Uses after which `through` copies a prefix.")
+    ] = 2,
+    disk_cache: Annotated[
+        Path | None,
+        typer.Option(help="Directory for K/V that outlives the server. As private as prompts."),
+    ] = None,
+    disk_size: Annotated[str, typer.Option(help="Most bytes in that directory.")] = "20GiB",
+    disk_max_age: Annotated[
+        float | None, typer.Option(min=1, help="Seconds after its last use that K/V stays there.")
+    ] = None,
+    disk_store: Annotated[
+        Literal["all", "shared"],
+        typer.Option(help="What goes to disk: everything, or only calls without key or salt."),
+    ] = "all",
+    load_policy: Annotated[
+        Literal["cost", "always"],
+        typer.Option(help="Bring K/V back when it is expected to be faster, or always."),
+    ] = "cost",
     max_batch_tokens: Annotated[
         int, typer.Option(min=1, help="Token budget of one step; long prompts run in pieces of it.")
     ] = 512,
@@ -79,7 +108,16 @@ def serve(
             dtype=dtype,
             max_model_len=max_model_len,
             pool_tokens=pool_tokens,
+            kv_dtype=kv_dtype,
             page_size=page_size,
+            host_cache=host_cache,
+            host_write=host_write,
+            host_write_hits=host_write_hits,
+            disk_cache=None if disk_cache is None else str(disk_cache),
+            disk_size=disk_size,
+            disk_max_age=disk_max_age,
+            disk_store=disk_store,
+            load_policy=load_policy,
             max_batch_tokens=max_batch_tokens,
             max_running=max_running,
             max_queued=max_queued,

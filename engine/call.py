@@ -7,7 +7,7 @@ touches a call once it was submitted.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from agentkv.engine.kv.tree import Namespace
@@ -20,6 +20,7 @@ from agentkv.engine.types import (
     CacheFacts,
     Choice,
     FinishReason,
+    LoadFacts,
     RenderedPrompt,
     RequestOutput,
     SamplingParams,
@@ -184,6 +185,8 @@ class Call:
         record: Record,
         page_size: int,
         ms_per_token: float,
+        loaded: Mapping[str, int] | None = None,
+        load: LoadFacts | None = None,
     ) -> None:
         """The first choice was admitted: the facts of reuse are known, and fixed from here on."""
         self._admitted = now
@@ -196,12 +199,13 @@ class Call:
         self.facts = CacheFacts(
             prompt_tokens=len(self.prompt.token_ids),
             cached_tokens=matched,
-            cached_by_tier={"device": matched, "host": 0, "disk": 0},
+            cached_by_tier=tiers_of(matched, loaded or {}),
             reusable_tokens=verdict.reusable,
             resident_tokens=matched,
             page_size=page_size,
             miss=verdict.miss,
             span_cached=spans,
+            load=load,
         )
         self.emit(StreamEvent(index=-1, cache=self.facts))
 
@@ -243,3 +247,10 @@ class Call:
             else tuple(self._scores or [None] * len(self.prompt.token_ids)),
         )
         self.emit(StreamEvent(index=-1, cache=facts, output=output))
+
+
+def tiers_of(matched: int, loaded: Mapping[str, int]) -> dict[str, int]:
+    """Cached tokens by the tier they were in when the call arrived; they sum up to `matched`."""
+    disk = min(matched, loaded.get("disk", 0))
+    host = min(matched - disk, loaded.get("host", 0))
+    return {"device": matched - host - disk, "host": host, "disk": disk}

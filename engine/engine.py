@@ -21,10 +21,11 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+import numpy as np
 import torch
 
-from agentkv.engine.call import Call, Sequel
-from agentkv.engine.config import EngineConfig
+from agentkv.engine.call import Call, Sequel, tiers_of
+from agentkv.engine.config import EngineConfig, bytes_of
 from agentkv.engine.errors import (
     ContextLengthExceeded,
     EngineClosed,
@@ -36,12 +37,14 @@ from agentkv.engine.errors import (
 from agentkv.engine.kv.cache import KVCache
 from agentkv.engine.kv.pool import KVPool
 from agentkv.engine.kv.tree import Namespace, TreeError
+from agentkv.engine.lower import LowerTiers
 from agentkv.engine.memory import pool_tokens_for
 from agentkv.engine.model.load import load_model
 from agentkv.engine.model.store import resolve
 from agentkv.engine.run.grammar import CompiledGrammar, GrammarCompiler
 from agentkv.engine.run.runner import ModelRunner
 from agentkv.engine.run.sampler import Sampler, score_prompt
+from agentkv.engine.sched.batch import ForwardBatch
 from agentkv.engine.sched.request import Request, Status
 from agentkv.engine.sched.scheduler import Scheduler, Step
 from agentkv.engine.stats import Counters
@@ -51,6 +54,7 @@ from agentkv.engine.text.tokenizer import Tokenizer
 from agentkv.engine.types import (
     Grammar,
     IntArray,
+    LoadFacts,
     RenderedPrompt,
     RequestOutput,
     SamplingParams,
@@ -59,6 +63,9 @@ from agentkv.engine.types import (
 from agentkv.engine.why import Explainer
 
 log = logging.getLogger("agentkv.engine")
+
+LEARN_TOKENS = 64
+"""A step teaches the prefill rate when it computes at least so many tokens."""
 
 T = TypeVar("T")
 Prompt = str | Sequence[int] | IntArray | RenderedPrompt
@@ -132,6 +139,11 @@ class Engine:
         self._grammars = GrammarCompiler(self.tokenizer, vocab_size=shape.vocab_size, eos=self._eos)
         self._explainer = Explainer(lambda ids: self.tokenizer.decode(ids, skip_special=False))
         self._counters = Counters()
+        self._lower: LowerTiers | None = None
+        if config.prefix_cache and (bytes_of(config.host_cache, "host_cache") or config.disk_cache):
+            self._lower = LowerTiers(
+                config, self._pool, self.fingerprint, self._post, self._forward_nothing
+            )
         self._new_cache()
 
     # -- calls
@@ -273,6 +285,7 @@ class Engine:
                 "token_usage": 1.0 - (free + evictable) / self.pool_tokens,
                 "evicted_tokens_total": cache.tree.evicted_tokens_total,
                 "retractions_total": scheduler.retractions,
+                "tiers": {} if self._lower is None else self._lower.stats(),
                 **self._counters.snapshot(),
             }
 
@@ -434,18 +447,23 @@ class Engine:
                         command()
                     if closing:
                         break
-                    self._step()
+                    if not self._step() and not self._scheduler.idle:
+                        # What waits waits for a transfer, which wakes us when it has ended.
+                        with self._wake:
+                            if not (self._commands or self._closing):
+                                self._wake.wait(0.05)
         except BaseException as error:
             log.exception("the engine's worker failed")
             self._dead = error
         finally:
             self._shut_down()
 
-    def _step(self) -> None:
-        """schedule -> run -> commit, and the account is checked when nothing is left to do."""
+    def _step(self) -> bool:
+        """schedule -> run -> commit, and the account is checked when nothing is left to do.
+        False when there was nothing that can run now."""
         step = self._scheduler.schedule()
         if step is None:
-            return
+            return False
         began = time.perf_counter()
         for request in step.admitted:
             self._admitted(request, began)
@@ -459,10 +477,12 @@ class Engine:
                 self._fail(
                     self._calls[call_id], EngineError(f"A step of the engine failed: {error}")
                 )
-            return
+            return True
         ended = self._scheduler.commit(step, tokens)
         now = time.perf_counter()
         self._counters.stepped(step, now - began)
+        if self._lower is not None and len(step.batch.input_ids) >= LEARN_TOKENS:
+            self._lower.costs.computed(len(step.batch.input_ids), now - began)
         for work, token in zip(step.works, tokens, strict=True):
             one = self._sequels.get(work.request.id)  # none: its call failed in this step
             if token is not None and not work.request.aborted and one is not None:
@@ -475,6 +495,7 @@ class Engine:
             self._scheduler.check(deep=True)
         elif self._scheduler.idle:
             self._check_idle()
+        return True
 
     def _forward(self, step: Step) -> list[int | None]:
         logits = self._runner.forward(step.batch)
@@ -541,8 +562,17 @@ class Engine:
             page_size=self.page_size,
             limit=limit,
         )
-        call.admitted(now, matched, verdict, record, self.page_size, self._counters.ms_per_token)
-        self._counters.admitted(len(call.prompt.token_ids), matched)
+        call.admitted(
+            now,
+            matched,
+            verdict,
+            record,
+            self.page_size,
+            self._counters.ms_per_token,
+            request.loaded,
+            _load_facts(request),
+        )
+        self._counters.admitted(len(call.prompt.token_ids), tiers_of(matched, request.loaded))
 
     def _sampled(self, sequel: Sequel, now: float) -> None:
         """A token came: emit its text, and end the choice where a stop string stands."""
@@ -597,10 +627,37 @@ class Engine:
             log.exception("the KV account is wrong; the cache is emptied")
             self._new_cache()
 
+    def _post(self, work: Callable[[], None]) -> None:
+        """Have the worker run `work` between two steps."""
+        with self._wake:
+            self._commands.append(work)
+            self._wake.notify()
+
+    def _forward_nothing(self, tokens: int) -> None:
+        """Prefill so many tokens into slots that nobody has yet, to see how long it takes."""
+        count = min(tokens, self.pool_tokens, self.max_model_len)
+        row = np.arange(count, dtype=np.int32)
+        ends = np.array([0, count], dtype=np.int32)
+        with torch.inference_mode():
+            self._runner.forward(
+                ForwardBatch(
+                    input_ids=row % np.int32(self.vocab_size),
+                    positions=row,
+                    out_slots=row,
+                    qo_indptr=ends,
+                    kv_indptr=ends,
+                    kv_indices=row,
+                    logit_rows=row[-1:],
+                )
+            )
+
     def _new_cache(self) -> None:
         config = self.config
         cache = KVCache(
-            self.pool_tokens // config.page_size, config.page_size, enabled=config.prefix_cache
+            self.pool_tokens // config.page_size,
+            config.page_size,
+            enabled=config.prefix_cache,
+            lower=None if self._lower is None else self._lower.make,
         )
         self._scheduler = Scheduler(
             cache,
@@ -608,6 +665,28 @@ class Engine:
             max_running=config.max_running,
             policy=config.policy,
         )
+
+    def _close_lower(self) -> None:
+        """Let running calls go, and bring what the cache holds to disk."""
+        if getattr(self, "_lower", None) is None:
+            return
+        assert self._lower is not None
+
+        def run_posted() -> None:
+            with self._wake:
+                commands, self._commands = self._commands, deque()
+            for command in commands:
+                command()
+
+        try:
+            if self._dead is None:
+                for request in [*self._scheduler.running, *self._scheduler.waiting]:
+                    self._scheduler.finish(request, "abort")
+                self._lower.finish(run_posted)
+        except Exception:
+            log.exception("the tiers below the pool could not be written out")
+        finally:
+            self._lower.close()
 
     def _shut_down(self) -> None:
         with self._wake:
@@ -618,9 +697,22 @@ class Engine:
         for command in commands:
             # Calls that had not started end with the others below; questions get their answer.
             command()
+        self._close_lower()
         for call in list(self._calls.values()):
             self._calls.pop(call.id, None)
             call.emit(error)
+
+
+def _load_facts(request: Request) -> LoadFacts | None:
+    estimate = request.load_estimate
+    if estimate is None:
+        return None
+    return LoadFacts(
+        tokens=estimate.tokens,
+        loaded=sum(request.loaded.values()),
+        load_ms=estimate.load * 1000,
+        compute_ms=estimate.compute * 1000,
+    )
 
 
 def _dtype(name: str) -> torch.dtype:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ class Counters:
         self.started = time.monotonic()
         self.prompt_tokens = 0
         self.cached_tokens = 0
+        self.cached_by_tier = {"device": 0, "host": 0, "disk": 0}
         self.generation_tokens = 0
         self.requests = 0
         self.aborted = 0
@@ -35,9 +37,11 @@ class Counters:
                 cost if not self.ms_per_token else 0.8 * self.ms_per_token + 0.2 * cost
             )
 
-    def admitted(self, prompt_tokens: int, cached_tokens: int) -> None:
+    def admitted(self, prompt_tokens: int, cached_by_tier: Mapping[str, int]) -> None:
         self.prompt_tokens += prompt_tokens
-        self.cached_tokens += cached_tokens
+        self.cached_tokens += sum(cached_by_tier.values())
+        for tier, tokens in cached_by_tier.items():
+            self.cached_by_tier[tier] += tokens
 
     def ended(self, call: Call) -> None:
         self.requests += 1
@@ -46,7 +50,7 @@ class Counters:
     def snapshot(self) -> dict[str, Any]:
         return {
             "prompt_tokens_total": self.prompt_tokens,
-            "cached_tokens_total": {"device": self.cached_tokens, "host": 0, "disk": 0},
+            "cached_tokens_total": dict(self.cached_by_tier),
             "generation_tokens_total": self.generation_tokens,
             "requests_total": self.requests,
             "aborted_total": self.aborted,

@@ -214,6 +214,32 @@ class Miss:
     detail: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class LoadFacts:
+    """What lower tiers had of a prompt that the device had not, and what came of it.
+
+    `tokens` could have been brought back, `loaded` were. Expected milliseconds, as known when it
+    was decided: `load_ms` to bring them back, `compute_ms` to compute them.
+    """
+
+    tokens: int
+    loaded: int
+    load_ms: float
+    compute_ms: float
+
+
+def load_block(load: LoadFacts | None) -> dict[str, float] | None:
+    """`LoadFacts` as the report and the server show them."""
+    if load is None:
+        return None
+    return {
+        "tokens": load.tokens,
+        "loaded": load.loaded,
+        "load_ms": round(load.load_ms, 3),
+        "compute_ms": round(load.compute_ms, 3),
+    }
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheFacts:
     """What one call reused. Fixed once, when the request is first admitted; see invariant P.
@@ -232,6 +258,7 @@ class CacheFacts:
     page_size: int
     miss: Miss | None
     span_cached: tuple[tuple[str, int, int], ...] = ()
+    load: LoadFacts | None = None
     """`(span name, tokens, cached tokens)` for each span of the prompt."""
 
     @property

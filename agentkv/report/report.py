@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from agentkv.engine.types import RequestOutput
+from agentkv.engine.types import RequestOutput, load_block
 from agentkv.layout.arrangement import Arrangement
 from agentkv.report import counts, view
 from agentkv.report.advice import advise
@@ -50,6 +50,9 @@ class CacheReport:
     `to_dict()`: unknown is not nothing."""
     estimated: bool = False
     """Whether the split into segments was made here, from a server's totals."""
+    load: Mapping[str, float] | None = None
+    """What lower tiers had of the prompt: `tokens`, `loaded` of them, and the milliseconds expected
+    to bring them back (`load_ms`) and to compute them (`compute_ms`). None when they had nothing."""
     written_tokens: int | None = None
     """What the server says it added to its cache, where it says so."""
 
@@ -108,6 +111,7 @@ class CacheReport:
                 "decode": round(times.decode, 3),
             },
             saved_prefill_ms=round(times.saved_prefill, 3),
+            load=load_block(cache.load),
             segments=tuple(segments),
             miss=MissUse.from_miss(cache.miss) if cache.miss else None,
         )
@@ -134,6 +138,7 @@ class CacheReport:
             page_size=int(facts.get("page_size") or 1),
             ms={k: float(v) for k, v in (facts.get("ms") or {}).items()},
             saved_prefill_ms=float(facts.get("saved_prefill_ms") or 0.0),
+            load=facts.get("load"),
             segments=tuple(SegmentUse.from_dict(s) for s in facts.get("segments") or ()),
             miss=MissUse.from_dict(miss) if miss else None,
             # Ours are of pages, so they are computed here as they are in process.
@@ -177,6 +182,7 @@ class CacheReport:
             page_size=int(data.get("page_size", 1)),
             ms={k: float(v) for k, v in (data.get("ms") or {}).items()},
             saved_prefill_ms=float(data.get("saved_prefill_ms", 0.0)),
+            load=data.get("load"),
             segments=tuple(SegmentUse.from_dict(s) for s in data.get("segments") or ()),
             miss=MissUse.from_dict(miss) if miss else None,
             layout=LayoutUse.from_dict(layout) if layout else None,
@@ -249,6 +255,7 @@ class CacheReport:
             "page_size": self.page_size,
             "ms": dict(self.ms),
             "saved_prefill_ms": self.saved_prefill_ms,
+            **({"load": dict(self.load)} if self.load is not None else {}),
             "segments": [s.to_dict() for s in self.segments],
             "miss": self.miss.to_dict() if self.miss else None,
             "layout": self.layout.to_dict() if self.layout else None,

@@ -1,19 +1,22 @@
 """KVCache: the tree and the pages as one account, and the only way in and out of it for requests.
 
-    free + evictable + locked + private == total         (pages, always; `check` shows every term)
+    free + evictable + locked + private + loading == total     (pages, always; `check` shows them)
 
-`private` are the pages of running requests past their tree-owned prefix. Everything that a request
-holds is given back by `release`, which may be called twice.
+`private` are the pages of running requests past their tree-owned prefix, `loading` those that a
+lower tier is being copied into. Everything that a request holds is given back by `release`, which
+may be called twice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from agentkv.engine.kv.backed import BackedTree
 from agentkv.engine.kv.pages import PageAllocator
+from agentkv.engine.kv.tiers import Tiers
 from agentkv.engine.kv.tree import EvictionKey, RadixTree, TreeError, hot_lru
 from agentkv.engine.types import IntArray
 
@@ -28,6 +31,7 @@ class KVCache:
     """Tokens to slots. `pages`: how many pages of `page_size` tokens the pool has.
 
     `enabled=False` makes every match a miss and publishes nothing, on the same code path.
+    `lower`: makes the tiers below the device, given the tree and the page allocator.
     """
 
     def __init__(
@@ -38,6 +42,7 @@ class KVCache:
         eviction: EvictionKey = hot_lru,
         enabled: bool = True,
         tombstone_tokens: int | None = None,
+        lower: Callable[[BackedTree, PageAllocator], Tiers] | None = None,
     ) -> None:
         self.page_size = page_size
         self.enabled = enabled
@@ -45,7 +50,13 @@ class KVCache:
         limit = (
             max(1 << 16, 4 * pages * page_size) if tombstone_tokens is None else tombstone_tokens
         )
-        self.tree = RadixTree(page_size, eviction=eviction, tombstone_tokens=limit)
+        self.tree: RadixTree
+        self.tiers: Tiers | None = None
+        if lower is None or not enabled:
+            self.tree = RadixTree(page_size, eviction=eviction, tombstone_tokens=limit)
+        else:
+            self.tree = tree = BackedTree(page_size, eviction=eviction, tombstone_tokens=limit)
+            self.tiers = lower(tree, self.pages)
         self.private_pages = 0
         self._offsets = np.arange(page_size, dtype=np.int32)
 
@@ -76,6 +87,7 @@ class KVCache:
         request.handle = self.tree.lock(request.namespace, match)
         request.generation = self.tree.generation
         request.published = True
+        self.let_go(request)
         if match.length:
             request.set_slots(0, self.tree.slots(request.handle))
         request.tree_owned = request.committed = request.allocated = match.length
@@ -88,22 +100,12 @@ class KVCache:
         missing = self.pages_for(tokens) - request.allocated // self.page_size
         if missing <= 0:
             return True
-        if missing > self.available_pages:
-            return False
-        if missing > self.pages.free_pages:
-            # A thirty-second of the pool at a time: whole old sequences go, and free slots come in
-            # long runs. Exactly what is missing, and a full pool would end up in pieces.
-            least = max(missing - self.pages.free_pages, self.total_pages // 32)
-            sliver = min(256, self.total_pages * self.page_size // 64)
-            self._free(self.tree.evict(least * self.page_size, sliver))
         after = None
         if request.allocated:
             after = int(request.slots[request.allocated - 1]) // self.page_size
-        pages = self.pages.alloc(missing, after)
+        pages = self._take(missing, after)
         if pages is None:
-            raise TreeError(
-                f"{missing} pages promised, {self.pages.free_pages} free after eviction"
-            )
+            return False
         request.set_slots(request.allocated, self._slots(pages))
         request.allocated += missing * self.page_size
         self.private_pages += missing
@@ -144,6 +146,7 @@ class KVCache:
         Computed whole pages go to the tree first, duplicates and the rest to the free list. Doing it
         twice does nothing.
         """
+        self.let_go(request)
         if request.handle is None:
             return
         start, end = request.tree_owned, request.tree_owned
@@ -156,15 +159,60 @@ class KVCache:
             self._free(request.slots[start:existed])
         self._free(request.slots[end : request.allocated])
         self.private_pages -= (request.allocated - start) // self.page_size
+        if self.tiers is not None and self._may_publish(request):
+            self.tiers.used(request.namespace, request.ids[:end])
         self._free(self.tree.unlock(request.handle))
         request.handle = None
         request.computed = end
         request.tree_owned = request.committed = request.allocated = 0
 
+    # -- from lower tiers
+
+    def load(self, request: Request) -> bool:
+        """Start to bring back what lower tiers have of a waiting request's prefix, if that is
+        expected to be faster than computing it. True while it is under way."""
+        if self.tiers is None:
+            return False
+        if request.load is not None:
+            return True
+        if request.held is not None and request.held.generation != self.tree.generation:
+            self.give_up(request)
+        if request.load_tried:
+            return False
+        self.tiers.seen(request.namespace)
+        if self.tiers.coming(request):
+            return True
+        segments = self.tiers.wanted(request)
+        if segments and self.tiers.loading_pages:
+            # Half of the pool for loads at once: what they bring is locked until its request opens.
+            need = sum(s.end - s.start for s in segments) // self.page_size
+            if self.tiers.loading_pages + need > self.total_pages // 2:
+                return True
+        request.load_tried = True
+        return (
+            bool(segments)
+            and self.tiers.load(request, segments, self._take_slots)
+            and request.load is not None  # a mover may have been done at once
+        )
+
+    def let_go(self, request: Request) -> None:
+        """Unlock what was loaded for a request that has not opened: it stays, but may be evicted."""
+        held, request.held = request.held, None
+        if held is not None:
+            self._free(self.tree.unlock(held))
+
+    def give_up(self, request: Request) -> None:
+        """`let_go` of what is in another request's way, or was flushed: it may be loaded again."""
+        self.let_go(request)
+        request.loaded = {}
+        request.load_tried = False
+
     def flush(self) -> int:
         """Forget all prefixes; requests in flight keep theirs until they end. Tokens freed now."""
         freed = self.tree.flush()
         self._free(freed)
+        if self.tiers is not None:
+            self.tiers.flushed()
         return len(freed)
 
     # -- checking
@@ -174,12 +222,16 @@ class KVCache:
         page = self.page_size
         free, evictable = self.pages.free_pages, self.tree.evictable_tokens // page
         locked = self.tree.locked_tokens // page
+        loading = self.tiers.loading_pages if self.tiers is not None else 0
+        found = free + evictable + locked + self.private_pages + loading
         terms = (
             f"free {free} + evictable {evictable} + locked {locked} + private {self.private_pages}"
-            f" = {free + evictable + locked + self.private_pages}, total {self.total_pages}"
+            f" + loading {loading} = {found}, total {self.total_pages}"
         )
-        if free + evictable + locked + self.private_pages != self.total_pages:
+        if found != self.total_pages:
             raise TreeError(f"pages are not conserved: {terms}")
+        if self.tiers is not None:
+            self.tiers.check()
         held = list(running)
         private = sum((r.allocated - r.tree_owned) // page for r in held)
         if private != self.private_pages:
@@ -194,6 +246,9 @@ class KVCache:
         self.tree.check()
         owned = [n.slots[::page] // page for n in self.tree.nodes() if n.slots is not None]
         owned += [r.slots[r.tree_owned : r.allocated : page] // page for r in held]
+        if self.tiers is not None:
+            loads = [t for t in self.tiers.transfers.values() if t.kind == "load"]
+            owned += [t.device[::page] // page for t in loads]
         pages = np.concatenate(owned) if owned else np.empty(0, dtype=np.int32)
         if len(np.unique(pages)) != len(pages):
             raise TreeError(f"a page has two owners; {terms}")
@@ -204,6 +259,27 @@ class KVCache:
 
     def _may_publish(self, request: Request) -> bool:
         return self.enabled and request.generation == self.tree.generation
+
+    def _take(self, missing: int, after: int | None = None) -> IntArray | None:
+        """Free pages, evicting if need be; None, and nothing evicted, when there are not enough."""
+        if missing > self.available_pages:
+            return None
+        if missing > self.pages.free_pages:
+            # A thirty-second of the pool at a time: whole old sequences go, and free slots come in
+            # long runs. Exactly what is missing, and a full pool would end up in pieces.
+            least = max(missing - self.pages.free_pages, self.total_pages // 32)
+            sliver = min(256, self.total_pages * self.page_size // 64)
+            self._free(self.tree.evict(least * self.page_size, sliver))
+        pages = self.pages.alloc(missing, after)
+        if pages is None:
+            raise TreeError(
+                f"{missing} pages promised, {self.pages.free_pages} free after eviction"
+            )
+        return pages
+
+    def _take_slots(self, tokens: int) -> IntArray | None:
+        pages = self._take(tokens // self.page_size)
+        return None if pages is None else self._slots(pages)
 
     def _slots(self, pages: IntArray) -> IntArray:
         if self.page_size == 1:

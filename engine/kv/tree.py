@@ -211,25 +211,20 @@ class RadixTree:
         Splits the edge if the match ends inside it. Must follow its `match` with nothing between
         that could evict. Counts as one use of every node on the path.
         """
-        if match.generation != self.generation:
-            raise TreeError("the match is older than the last flush; match again")
-        node: Node
-        if match.node is _NO_ROOT:
-            node = self._root(namespace)
-        elif match.offset and match.offset < len(match.node.ids):
-            node = self._split(match.node, match.offset)
-        else:
-            node = match.node
+        node = self._end(namespace, match)
         self._clock += 1
+        self._pin(node)
         walk: Node | None = node
         while walk is not None:
-            if walk.locks == 0 and walk.parent is not None:
-                self.evictable_tokens -= len(walk.ids)
-                self.locked_tokens += len(walk.ids)
-            walk.locks += 1
             walk.hits += 1
             walk.last_use = self._clock
             walk = walk.parent
+        return node
+
+    def pin(self, namespace: Namespace, match: Match) -> Node:
+        """`lock` that is nobody's use: a transfer's, or one that keeps a place."""
+        node = self._end(namespace, match)
+        self._pin(node)
         return node
 
     def unlock(self, node: Node) -> IntArray:
@@ -263,13 +258,7 @@ class RadixTree:
         found = self.match(namespace, ids)
         if found.length != len(ids) or (found.offset and found.offset < len(found.node.ids)):
             raise TreeError(f"relock to {len(ids)} tokens, of which {found.length} end on a node")
-        walk: Node | None = found.node
-        while walk is not None:
-            if walk.locks == 0 and walk.parent is not None:
-                self.evictable_tokens -= len(walk.ids)
-                self.locked_tokens += len(walk.ids)
-            walk.locks += 1
-            walk = walk.parent
+        self._pin(found.node)
         self.unlock(old)
         return found.node
 
@@ -303,7 +292,7 @@ class RadixTree:
                 if child.slots is not None:
                     existed += same
                 else:
-                    self._tombstone_tokens -= same
+                    self._unbury(child)
                     self._go_live(child, slots[position : position + same].copy())
             child.last_use = self._clock
             position += same
@@ -377,7 +366,7 @@ class RadixTree:
             if node.live_children != sum(c.slots is not None for c in node.children.values()):
                 raise TreeError(f"{node.live_children} live children counted wrongly")
             if node.slots is None:
-                dead += len(node.ids)
+                dead += len(node.ids) if self._dead(node) else 0
                 if node.live_children or node.locks:
                     raise TreeError("a tombstone is locked or has live children")
                 continue
@@ -422,6 +411,25 @@ class RadixTree:
             root = self._roots[namespace] = Root(namespace, self.generation)
         return root
 
+    def _end(self, namespace: Namespace, match: Match) -> Node:
+        """The node that a match ends with; splits the edge if it ends inside one."""
+        if match.generation != self.generation:
+            raise TreeError("the match is older than the last flush; match again")
+        if match.node is _NO_ROOT:
+            return self._root(namespace)
+        if match.offset and match.offset < len(match.node.ids):
+            return self._split(match.node, match.offset)
+        return match.node
+
+    def _pin(self, node: Node) -> None:
+        walk: Node | None = node
+        while walk is not None:
+            if walk.locks == 0 and walk.parent is not None:
+                self.evictable_tokens -= len(walk.ids)
+                self.locked_tokens += len(walk.ids)
+            walk.locks += 1
+            walk = walk.parent
+
     def _node(self, ids: IntArray, slots: IntArray | None, parent: Node | None) -> Node:
         return Node(ids, slots, parent, self.generation)
 
@@ -440,7 +448,7 @@ class RadixTree:
         if node.slots is not None:
             node.slots = node.slots[at:].copy()
             upper.live_children = 1
-        else:
+        elif self._dead(node):
             self._tombstones.append(upper)
         return upper
 
@@ -485,18 +493,30 @@ class RadixTree:
         node.slots = None
         node.heap_key = -1.0
         self.evictable_tokens -= len(slots)
-        self._tombstone_tokens += len(slots)
-        self._tombstones.append(node)
+        if self._dead(node):
+            self._entomb(node)
         parent.live_children -= 1
         self._offer(parent)
         return slots
+
+    def _dead(self, node: Node) -> bool:
+        """Are its ids all that is left of a node?"""
+        return node.slots is None
+
+    def _entomb(self, node: Node) -> None:
+        self._tombstone_tokens += len(node.ids)
+        self._tombstones.append(node)
+
+    def _unbury(self, node: Node) -> None:
+        """A node that is off the device is about to get slots."""
+        self._tombstone_tokens -= len(node.ids)
 
     def _trim(self, node: Node, keep: int) -> IntArray:
         """Evict the tail of a leaf; the head stays a leaf."""
         only = next(iter(node.children.values())) if len(node.children) == 1 else None
         self._split(node, keep)
         slots = self._bury(node)
-        if only is not None and not only.children and only.slots is None:
+        if only is not None and not only.children and self._dead(only) and self._dead(node):
             # Trimmed before: keep one tombstone for the whole tail, not one a trim.
             node.ids = np.concatenate([node.ids, only.ids])
             node.children = {}
@@ -507,21 +527,29 @@ class RadixTree:
         """Drop the oldest tombstones over the limit. A child is always evicted before its parent."""
         while self._tombstone_tokens > self._tombstone_limit and self._tombstones:
             node = self._tombstones.popleft()
-            if node.slots is not None or node.parent is None or node.generation != self.generation:
+            if node.parent is None or node.generation != self.generation or not self._dead(node):
+                continue
+            if not self._may_forget(node):
                 continue
             parent = node.parent
             del parent.children[self._key(node.ids, 0)]
             stack = [node]
             while stack:
                 dead = stack.pop()
-                self._tombstone_tokens -= len(dead.ids)
+                self._forgotten(dead)
                 dead.parent = None
                 stack.extend(dead.children.values())
             if isinstance(parent, Root):
                 self._drop_if_empty(parent)
         if len(self._tombstones) > 1024 + 2 * self._tombstone_tokens:
             # Revived and merged ones are still queued; keep the queue as short as what it stands for.
-            self._tombstones = deque(n for n in self._tombstones if n.slots is None and n.parent)
+            self._tombstones = deque(n for n in self._tombstones if n.parent and self._dead(n))
+
+    def _may_forget(self, node: Node) -> bool:
+        return True
+
+    def _forgotten(self, node: Node) -> None:
+        self._tombstone_tokens -= len(node.ids)
 
     def _drop_if_empty(self, root: Root) -> None:
         if not root.children and root.locks == 0 and self._roots.get(root.namespace) is root:

@@ -13,11 +13,16 @@ yet, so `committed <= length - 1` once decoding.
 from __future__ import annotations
 
 from enum import Enum
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from agentkv.engine.kv.tree import Namespace, Node
 from agentkv.engine.types import FinishReason, IntArray
+
+if TYPE_CHECKING:
+    from agentkv.engine.kv.costs import Estimate
+    from agentkv.engine.kv.tiers import Transfer
 
 
 class Status(Enum):
@@ -43,10 +48,15 @@ class Request:
         "finish_reason",
         "generation",
         "handle",
+        "held",
         "id",
         "ids",
         "known_tokens",
         "length",
+        "load",
+        "load_estimate",
+        "load_tried",
+        "loaded",
         "max_new",
         "min_new",
         "namespace",
@@ -104,6 +114,14 @@ class Request:
         """Tokens whose K/V was published when the request last gave its pages back."""
         self.passes = 0
         self.retractions = 0
+        self.load: Transfer | None = None
+        """The copy from a lower tier that the request waits for."""
+        self.load_tried = False
+        self.load_estimate: Estimate | None = None
+        self.loaded: dict[str, int] = {}
+        """Tokens that were brought back for this request, by tier."""
+        self.held: Node | None = None
+        """Locks what was loaded until the request opens."""
 
     @property
     def tokens(self) -> IntArray:
@@ -132,6 +150,11 @@ class Request:
     def prefilling(self) -> bool:
         """True until the step that computes the last known token has run."""
         return self.pending > 1 or self.sampled == 0
+
+    @property
+    def waits(self) -> bool:
+        """In the queue, and still wanted."""
+        return self.status is Status.WAITING and not self.aborted
 
     @property
     def match_limit(self) -> int:

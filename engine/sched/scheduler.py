@@ -212,6 +212,7 @@ class Scheduler:
         self.running.remove(request)
         self.cache.release(request)
         request.status = Status.WAITING
+        request.load_tried = False
         request.retractions += 1
         self.retractions += 1
         self.waiting.insert(0, request)
@@ -227,9 +228,9 @@ class Scheduler:
         for request in order:
             if budget <= 0 or len(self.running) >= self.max_running:
                 break
-            if self._follows(request, leaders):
+            if self._follows(request, leaders) or self.cache.load(request):
                 continue
-            if not self._try_open(request):
+            if not self._try_open(request) and not self._after_all(request):
                 break
             self.waiting.remove(request)
             request.status = Status.RUNNING
@@ -275,6 +276,15 @@ class Scheduler:
         if request.retractions == 0:
             request.cached_tokens = None
         return False
+
+    def _after_all(self, request: Request) -> bool:
+        """Nothing runs, and still there is no room: what was loaded for others is in the way."""
+        if self.running:
+            return False
+        held = [r for r in self.waiting if r.held is not None and r is not request]
+        for other in held:
+            self.cache.give_up(other)
+        return bool(held) and self._try_open(request)
 
     def _fits(self, request: Request, cached: int) -> bool:
         need = self.cache.pages_for(request.length) - cached // self.cache.page_size

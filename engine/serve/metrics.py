@@ -39,6 +39,43 @@ _GAUGES = {
 }
 
 
+_TIER_COUNTERS = {
+    "stored_tokens": "Tokens that were copied into a lower tier.",
+    "loaded_tokens": "Tokens that were brought back from a lower tier.",
+    "declined_tokens": "Tokens that could have been brought back, and were faster to compute.",
+    "skipped_tokens": "Tokens that a lower tier had no room for.",
+    "failed_transfers": "Transfers between tiers that ended badly; each was a miss.",
+    "bad_groups": "Files of the disk cache that could not be used and were removed.",
+    "written_bytes": "Bytes written to the disk cache.",
+    "read_bytes": "Bytes read from the disk cache.",
+}
+_TIER_GAUGES = {
+    "tokens": "Tokens that a lower tier has a copy of.",
+    "capacity_tokens": "Size of a lower tier in tokens.",
+    "capacity_bytes": "Most bytes that the disk cache may take.",
+    "bytes": "Bytes that the disk cache takes.",
+    "bytes_per_second": "Measured speed of bringing K/V back.",
+    "tokens_per_second": "Measured speed of computing a prompt.",
+}
+
+
+def _tiers(tiers: Mapping[str, Mapping[str, float]]) -> Iterable[Metric]:
+    for name, text in _TIER_COUNTERS.items():
+        found = {tier: v[f"{name}_total"] for tier, v in tiers.items() if f"{name}_total" in v}
+        if found:
+            counter = CounterMetricFamily(f"agentkv:tier_{name}", text, labels=["tier"])
+            for tier, value in found.items():
+                counter.add_metric([tier], value)
+            yield counter
+    for name, text in _TIER_GAUGES.items():
+        found = {tier: v[name] for tier, v in tiers.items() if name in v}
+        if found:
+            gauge = GaugeMetricFamily(f"agentkv:tier_{name}", text, labels=["tier"])
+            for tier, value in found.items():
+                gauge.add_metric([tier], value)
+            yield gauge
+
+
 class _Engine(Collector):
     """The engine's own counts, read when somebody scrapes: one source, nothing to keep in step."""
 
@@ -55,6 +92,7 @@ class _Engine(Collector):
         for tier, tokens in stats["cached_tokens_total"].items():
             cached.add_metric([tier], tokens)
         yield cached
+        yield from _tiers(stats.get("tiers") or {})
         for name, text in _GAUGES.items():
             yield GaugeMetricFamily(f"agentkv:{name}", text, value=stats[name])
 

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from agentkv.engine.serve.logprobs import finite
-from agentkv.engine.types import CacheFacts, Miss, RequestOutput
+from agentkv.engine.types import CacheFacts, Miss, RequestOutput, load_block
 
 SCHEMA = 1
 
@@ -114,6 +114,7 @@ def cache_block(output: RequestOutput) -> dict[str, Any]:
             "decode": round(times.decode, 3),
         },
         "saved_prefill_ms": round(times.saved_prefill, 3),
+        **({"load": load_block(facts.load)} if facts.load is not None else {}),
         **({"tool_choice": _scores(weighed)} if weighed is not None else {}),
     }
 

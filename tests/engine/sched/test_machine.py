@@ -13,6 +13,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from agentkv.engine.kv import tiers
+from agentkv.engine.kv.backed import DISK, HOST, BackedNode, BackedTree
 from agentkv.engine.sched.request import Request, Status
 from tests.engine.sched.conftest import Device
 
@@ -154,8 +156,132 @@ class SchedulerMachine(RuleBasedStateMachine):
         assert cache.available_pages == cache.total_pages
 
 
+class TieredMachine(SchedulerMachine):
+    """The same traffic with lower tiers, whose transfers end late, badly, or not before the end."""
+
+    @initialize(
+        page=st.sampled_from([1, 4, 16]),
+        budget=st.sampled_from([5, 32]),
+        host=st.sampled_from([8, 64, 400]),
+        disk=st.booleans(),
+        write=st.sampled_from(["back", "through"]),
+        least=st.sampled_from([1, 16]),
+        groups=st.sampled_from([1, 3, 1000]),
+    )
+    def start(
+        self, page: int, budget: int, host: int, disk: bool, write: str, least: int, groups: int
+    ) -> None:
+        tiers.LEAST_LOAD = least
+        self.device = Device(
+            64,
+            page,
+            vocab=5,
+            host_pages=host,
+            tiers={"disk": disk, "write": write, "hits": 1},
+            max_batch_tokens=budget,
+            max_running=4,
+        )
+        self.device.mover.most_groups = groups
+        self.step: Any = None
+        self.open: list[Request] = []
+        self.first_facts: dict[str, int] = {}
+        self.expected: dict[tuple[tuple[int, ...], int], list[int]] = {}
+
+    @rule(
+        start=st.integers(0, 8),
+        shared=st.integers(17, 34),
+        steps=st.integers(6, 14),
+        max_new=st.integers(0, 6),
+        deep=st.booleans(),
+    )
+    def come_back(self, start: int, shared: int, steps: int, max_new: int, deep: bool) -> None:
+        """A prompt runs, leaves the device (and the host), and is asked for again."""
+        if len(self.device.scheduler.waiting) >= 6:
+            return
+        ids = BASE[start : start + shared]
+        self.submit_ids([*ids, 1], max_new)
+        for _ in range(steps):
+            self.whole_step()
+        self.evict(20)
+        if deep:
+            self.complete(0)
+            self.evict_host(20)
+        self.submit_ids([*ids, 2], max_new)
+        self.whole_step()
+
+    def submit_ids(self, ids: list[int], max_new: int) -> None:
+        self.open.append(self.device.submit(ids, max_new, namespace=(("salt", ""),)))
+
+    @rule(pages=st.integers(1, 20))
+    def evict_host(self, pages: int) -> None:
+        lower, tree = self.device.cache.tiers, self.device.cache.tree
+        assert lower is not None and isinstance(tree, BackedTree)
+        slots = tree.evict_back(HOST, pages * tree.page_size)
+        lower.host_pages.free(slots[:: tree.page_size] // tree.page_size)
+
+    @rule(pick=st.integers(0, 9))
+    def complete(self, pick: int) -> None:
+        self.device.mover.end_one(pick)
+
+    @rule(pick=st.integers(0, 9), damaged=st.booleans())
+    def break_off(self, pick: int, damaged: bool) -> None:
+        moving = self.device.mover.moving
+        if moving:
+            transfer, done = moving.pop(pick % len(moving))
+            if damaged and transfer.kind == "load":
+                self.device.mover.damage(transfer)
+            self.device.mover.end(transfer, done, OSError("the disk is gone"))
+
+    @rule()
+    def schedule(self) -> None:
+        if self.step is None:
+            self.step = self.device.scheduler.schedule()
+            if self.step is None and not self.device.scheduler.idle:
+                lower = self.device.cache.tiers
+                assert lower is not None and lower.transfers, "nothing runs"
+
+    @rule()
+    def store_everything(self) -> None:
+        lower = self.device.cache.tiers
+        assert lower is not None
+        lower.store_all()
+        lower.work()
+
+    def teardown(self) -> None:
+        if not hasattr(self, "device"):
+            return
+        mover = self.device.mover
+        mover.at_once = True
+        while mover.moving:
+            mover.end_one(0)
+        super().teardown()
+        while mover.moving:
+            mover.end_one(0)
+        lower, tree = self.device.cache.tiers, self.device.cache.tree
+        assert lower is not None and isinstance(tree, BackedTree)
+        assert not lower.transfers and lower.loading_pages == lower.moving_pages == 0
+        assert all(n.holds == 0 for n in tree.nodes() if isinstance(n, BackedNode))
+        lower.work()
+        assert lower.host_pages.free_pages * tree.page_size + tree.backed_tokens[HOST] == (
+            lower.host_pages.total * tree.page_size
+        )
+        for group in list(mover.groups):
+            lower.seen(group.namespace)  # what a flush left on disk
+        tree.check()
+        known = [n.back[DISK] for n in tree.nodes() if isinstance(n, BackedNode)]
+        referred = [s for slots in known if slots is not None for s in slots.tolist()]
+        live = [s for g in mover.groups for s in g.live]
+        # The tree may still name files that were found damaged; it never forgets one that is there.
+        assert len(set(referred)) == len(referred)
+        assert set(live) <= set(referred)
+        tiers.LEAST_LOAD = 16
+
+
 # 100 runs of 100 steps: 10,000 in all.
 SchedulerMachine.TestCase.settings = settings(
     max_examples=100, stateful_step_count=100, deadline=None
 )
 TestSchedulerMachine = SchedulerMachine.TestCase
+
+TieredMachine.TestCase.settings = SchedulerMachine.TestCase.settings
+TestTieredMachine = TieredMachine.TestCase

@@ -1,0 +1,267 @@
+"""PoolMover: copies K/V between the device's pool, the host's pool and the disk, on a thread.
+
+Loads go before saves and stores: somebody waits for them. Bytes on disk are page by page:
+`[layers, 2, page_size, kv_heads, head_dim]`, in the host pool's dtype.
+
+The engine's worker owns tree and scheduler; this thread touches tensors and files only, rows that
+a lock or a hold pins, and hands each end of a transfer to `post`, which runs it on the worker.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import torch
+
+from agentkv.engine.kv.backed import HOST, TIERS
+from agentkv.engine.kv.disk import DiskMiss, DiskStore, tag_of
+from agentkv.engine.kv.pool import KVPool
+from agentkv.engine.kv.tiers import Done, Transfer
+from agentkv.engine.kv.tree import Namespace
+from agentkv.engine.types import IntArray
+
+log = logging.getLogger("agentkv.engine")
+
+CHUNK_BYTES = 16 << 20
+"""Read from disk and copied at a time."""
+
+
+class PoolMover:
+    """A `Mover` over two pools of one page format and, if given, a store on disk.
+
+    `post(work)` must run `work` on the thread that owns the tree, some time later.
+    """
+
+    def __init__(
+        self,
+        device: KVPool,
+        host: KVPool,
+        page_size: int,
+        post: Callable[[Callable[[], None]], None],
+        disk: DiskStore | None = None,
+    ) -> None:
+        self.device = device
+        self.host = host
+        self.page_size = page_size
+        self.disk = disk
+        self._post = post
+        self._jobs: queue.PriorityQueue[
+            tuple[int, int, tuple[Transfer, Done] | threading.Event | None]
+        ] = queue.PriorityQueue()
+        self._epoch = 0
+        self._numbers = itertools.count()
+        self._thread = threading.Thread(target=self._run, name="agentkv-mover", daemon=True)
+        self._thread.start()
+
+    # -- called by the tree's thread
+
+    def move(self, transfer: Transfer, done: Done) -> None:
+        first = 0 if transfer.kind == "load" else 1
+        self._jobs.put((first, next(self._numbers), (transfer, done)))
+
+    def save_now(self, device: IntArray, host: IntArray) -> None:
+        copy_slots(self.device, device, self.host, host)
+
+    def free_disk(self, slots: IntArray) -> None:
+        if self.disk is not None:
+            self.disk.free(slots)
+
+    def on_disk(self, namespace: Namespace) -> list[tuple[IntArray, int, IntArray]]:
+        if self.disk is None:
+            return []
+        return [
+            (
+                self.disk.path(group),
+                group.start,
+                np.arange(group.base, group.base + group.tokens, dtype=np.int32),
+            )
+            for group in self.disk.groups(tag_of(namespace))
+        ]
+
+    def overflow(self) -> list[tuple[str, IntArray, int, Callable[[], None]]]:
+        if self.disk is None:
+            return []
+        store = self.disk
+        return [
+            (g.tag, store.path(g), g.start, lambda g=g: store.remove(g))  # type: ignore[misc]
+            for g in store.victims()
+        ]
+
+    def tag(self, namespace: Namespace) -> str:
+        return tag_of(namespace)
+
+    def flushed(self) -> None:
+        if self.disk is not None:
+            self.disk.all_alive()
+
+    def reset(self) -> None:
+        """Forget what waits, and wait for what is under way: its end is not told to anybody."""
+        self._epoch += 1
+        while True:
+            try:
+                self._jobs.get_nowait()
+            except queue.Empty:
+                break
+        still = threading.Event()
+        self._jobs.put((2, next(self._numbers), still))
+        still.wait()
+
+    def close(self) -> None:
+        """Stop after the transfer under way. Those that wait are never done."""
+        self._jobs.put((-1, 0, None))
+        self._thread.join()
+        if self.disk is not None:
+            self.disk.close()
+
+    # -- on the mover's thread
+
+    def _run(self) -> None:
+        # Threads of its own would fight the model's for the cores.
+        torch.set_num_threads(1)
+        with torch.inference_mode():
+            while True:
+                _, _, job = self._jobs.get()
+                if job is None:
+                    return
+                if isinstance(job, threading.Event):
+                    job.set()
+                    continue
+                transfer, done = job
+                epoch = self._epoch
+                error: BaseException | None = None
+                try:
+                    self._transfer(transfer)
+                except Exception as problem:
+                    error = problem
+                    if not isinstance(problem, DiskMiss):
+                        log.warning("a %s between tiers failed: %s", transfer.kind, problem)
+
+                def end(
+                    transfer: Transfer = transfer,
+                    done: Done = done,
+                    error: BaseException | None = error,
+                    epoch: int = epoch,
+                ) -> None:
+                    if epoch == self._epoch:
+                        done(transfer, error)
+
+                self._post(end)
+
+    def _transfer(self, transfer: Transfer) -> None:
+        if transfer.kind == "save":
+            copy_slots(self.device, transfer.device, self.host, transfer.segments[0].slots)
+        elif transfer.kind == "store":
+            self._store(transfer)
+        else:
+            self._load(transfer)
+
+    def _load(self, transfer: Transfer) -> None:
+        at = 0
+        for segment in transfer.segments:
+            began = time.perf_counter()
+            count = segment.end - segment.start
+            device = transfer.device[at : at + count]
+            if segment.tier == HOST:
+                copy_slots(self.host, segment.slots, self.device, device)
+            else:
+                ids = transfer.ids[segment.start : segment.end]
+                try:
+                    self._read(transfer.namespace, ids, segment.slots, device)
+                except DiskMiss:
+                    transfer.bad.append(segment)
+                    raise
+            name = TIERS[segment.tier]
+            spent = time.perf_counter() - began
+            transfer.seconds[name] = transfer.seconds.get(name, 0.0) + spent
+            at += count
+
+    def _read(self, namespace: Namespace, ids: IntArray, slots: IntArray, device: IntArray) -> None:
+        if self.disk is None:
+            raise DiskMiss("there is no disk tier", bad=False)
+        page, size = self.page_size, self.disk.layout.page_bytes
+        at_once = max(1, CHUNK_BYTES // size)
+        held: list[memoryview] = []
+        done = 0
+
+        def put() -> None:
+            nonlocal done
+            raw = torch.frombuffer(bytearray(b"".join(held)), dtype=torch.uint8)
+            pages = raw.view(self.host.dtype).view(
+                len(held), self.host.layers, 2, page, self.host.kv_heads, self.host.head_dim
+            )
+            target = _index(device[done * page : (done + len(held)) * page])
+            for layer in range(self.host.layers):
+                rows = pages[:, layer].permute(1, 0, 2, 3, 4).flatten(1, 2)
+                _write(self.device.layer(layer), target, rows)
+            done += len(held)
+            held.clear()
+
+        for view in self.disk.read(namespace, ids, slots):
+            held.append(view)
+            if len(held) == at_once:
+                put()
+        if held:
+            put()
+
+    def _store(self, transfer: Transfer) -> None:
+        if self.disk is None:
+            raise DiskMiss("there is no disk tier", bad=False)
+        pages = list(self._pages(transfer.segments[0].slots))
+        transfer.device = self.disk.write(transfer.namespace, transfer.ids, transfer.start, pages)
+
+    def _pages(self, slots: IntArray) -> Iterator[memoryview]:
+        """The pages of host slots as the disk has them."""
+        page, pool = self.page_size, self.host
+        count = len(slots) // page
+        out = torch.empty(
+            (count, pool.layers, 2, page, pool.kv_heads, pool.head_dim), dtype=pool.dtype
+        )
+        source = _index(slots)
+        for layer in range(pool.layers):
+            rows = _rows(pool.layer(layer), source)
+            out[:, layer] = rows.unflatten(1, (count, page)).transpose(0, 1)
+        raw = out.view(torch.uint8).numpy().reshape(count, -1)
+        for index in range(count):
+            yield memoryview(raw[index])
+
+
+def page_bytes(pool: KVPool, page_size: int) -> int:
+    """Bytes of one page over all layers, K and V."""
+    return page_size * KVPool.bytes_per_token(pool.layers, pool.kv_heads, pool.head_dim, pool.dtype)
+
+
+Index = slice | torch.Tensor
+
+
+def _index(slots: IntArray) -> Index:
+    """A slice where the slots are one run (a plain copy then), else their indices."""
+    first = int(slots[0])
+    if int(slots[-1]) - first == len(slots) - 1 and bool((np.diff(slots) == 1).all()):
+        return slice(first, first + len(slots))
+    return torch.from_numpy(slots.astype(np.int64))
+
+
+def _rows(layer: torch.Tensor, index: Index) -> torch.Tensor:
+    return layer[:, index] if isinstance(index, slice) else layer.index_select(1, index)
+
+
+def _write(layer: torch.Tensor, index: Index, rows: torch.Tensor) -> None:
+    if isinstance(index, slice):
+        layer[:, index].copy_(rows)
+    else:
+        layer.index_copy_(1, index, rows.to(layer.dtype))
+
+
+def copy_slots(source: KVPool, from_slots: IntArray, target: KVPool, to_slots: IntArray) -> None:
+    """Copy K and V of `from_slots` (int32 `[n]`) to `to_slots` in all layers, now."""
+    if len(from_slots) == 0:
+        return
+    origin, goal = _index(from_slots), _index(to_slots)
+    for layer in range(source.layers):
+        _write(target.layer(layer), goal, _rows(source.layer(layer), origin))

@@ -1,0 +1,613 @@
+"""Tiers: what is copied down before it is evicted, and what is brought back before it is computed.
+
+    device (KVPool) <-> host (a pool in RAM) <-> disk (files and an index)
+
+What must always hold (letters refer to the invariants in the design):
+
+- A transfer pins both ends until it is done: the device path by a lock, the copies by a hold (U).
+- A load is all or nothing: pages for all of it are there before it starts; when it ends well they
+  are published at once, when it fails they are all given back (V).
+- Every slot that a transfer took has one way back: the tree on success, its allocator otherwise.
+  An abort changes nothing of that; the transfer ends when it ends, and then lets go (W).
+- Loading is worth it only where the measured model of costs says so (Z).
+
+Moving bytes is the `Mover`'s business, and may take as long as it likes; its `done` is called on
+the thread that owns the tree. This room sees slots and token ids, never tensors or files.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, Protocol
+
+import numpy as np
+
+from agentkv.engine.kv.backed import DISK, HOST, TIERS, BackedNode, BackedTree, Segment
+from agentkv.engine.kv.costs import Costs
+from agentkv.engine.kv.pages import PageAllocator
+from agentkv.engine.kv.tree import Namespace, Node, TreeError
+from agentkv.engine.types import IntArray
+
+if TYPE_CHECKING:
+    from agentkv.engine.sched.request import Request
+
+HostWrite = Literal["back", "through", "off"]
+
+LEAST_LOAD = 16
+"""Fewer tokens than this are computed sooner than any transfer has begun."""
+
+
+@dataclass(slots=True)
+class Transfer:
+    """Tokens `[start, end)` of the prefix `ids`, on their way between two tiers.
+
+    `kind`: `save` (device to host), `store` (host to disk), `load` (host and disk to device).
+    `device`: slots there, int32 `[end - start]`; empty for a store. `segments`: the other end.
+    """
+
+    id: int
+    kind: Literal["save", "store", "load"]
+    namespace: Namespace
+    ids: IntArray
+    start: int
+    generation: int
+    device: IntArray
+    segments: list[Segment]
+    lock: Node | None = None
+    hold: BackedNode | None = None
+    request: Request | None = None
+    seconds: dict[str, float] = field(default_factory=dict)
+    """Filled in by the mover: how long it moved bytes, by tier."""
+    bad: list[Segment] = field(default_factory=list)
+    """Filled in by the mover: segments on disk whose copy turned out to be unusable."""
+
+    @property
+    def end(self) -> int:
+        return len(self.ids)
+
+    @property
+    def tokens(self) -> int:
+        return len(self.ids) - self.start
+
+
+Done = Callable[[Transfer, BaseException | None], None]
+
+
+class Mover(Protocol):
+    """Copies K/V between tiers."""
+
+    def move(self, transfer: Transfer, done: Done) -> None:
+        """Start; `done` is called later, once, on the tree's thread."""
+
+    def save_now(self, device: IntArray, host: IntArray) -> None:
+        """Copy device slots to host slots, now."""
+
+    def free_disk(self, slots: IntArray) -> None:
+        """The tree let go of these disk slots."""
+
+    def on_disk(self, namespace: Namespace) -> list[tuple[IntArray, int, IntArray]]:
+        """What the disk has of a namespace, parents first: prefix, start, slots of the rest."""
+
+    def overflow(self) -> list[tuple[str, IntArray, int, Callable[[], None]]]:
+        """What has to leave the disk: tag of the namespace, prefix, start, and what removes it."""
+
+    def tag(self, namespace: Namespace) -> str:
+        """The disk's name for a namespace."""
+
+    def flushed(self) -> None:
+        """The tree has forgotten everything."""
+
+
+@dataclass(slots=True)
+class TierCounts:
+    """Of one lower tier, over its life, in tokens unless said otherwise."""
+
+    stored: int = 0
+    loaded: int = 0
+    declined: int = 0
+    """Could have been loaded, but computing was expected to be faster."""
+    failed: int = 0
+    """Transfers that ended badly."""
+    skipped: int = 0
+    """Not stored since there was no room, or too much was under way."""
+
+
+class Tiers:
+    """The lower tiers of one cache. Not thread-safe: the tree's thread owns it.
+
+    `host_pages` of 0: no host tier. `write`: when the host gets a copy: `back`, when the device
+    evicts (copied then and there); `through`, when a prefix has been used `hits` times (in the
+    background); `off`, never. `disk`: whether what reaches the host goes on to disk,
+    at most `most_stored` tokens a file. `storable` says of which namespaces.
+    """
+
+    def __init__(
+        self,
+        tree: BackedTree,
+        pages: PageAllocator,
+        mover: Mover,
+        costs: Costs,
+        *,
+        host_pages: int,
+        disk: bool = False,
+        write: HostWrite = "back",
+        hits: int = 2,
+        most_moving: int = 8,
+        most_stored: int = 4096,
+        storable: Callable[[Namespace], bool] = lambda namespace: True,
+    ) -> None:
+        if host_pages < 1:
+            raise ValueError("the host tier needs at least one page; the disk tier is behind it")
+        self.tree = tree
+        self.device_pages = pages
+        self.host_pages = PageAllocator(host_pages)
+        self.mover = mover
+        self.costs = costs
+        self.disk = disk
+        self.write = write
+        self.hits = hits
+        self.most_moving = most_moving
+        self.most_stored = most_stored
+        self.counts = [TierCounts() for _ in TIERS]
+        self.transfers: dict[int, Transfer] = {}
+        self.loading_pages = 0
+        """Device pages of loads under way: neither free nor in the tree."""
+        self.moving_pages = 0
+        """Host pages of saves under way."""
+        self._storable = storable
+        self._numbers = itertools.count()
+        self._to_store: list[tuple[Namespace, IntArray]] = []
+        self._grafted: dict[Namespace, str] = {}
+        self._page = tree.page_size
+        tree.on_bury = self._buried
+
+    # -- down
+
+    def used(self, namespace: Namespace, ids: IntArray) -> None:
+        """A prefix on the device was used or published: copy down what has earned it."""
+        if self.write == "through":
+            for start, end in self.tree.missing(HOST, namespace, ids):
+                if self._hits(namespace, ids[:end]) >= self.hits:
+                    self._save(namespace, ids[:end], start)
+        self.work()
+
+    def work(self) -> None:
+        """Start what waits to be started: stores to disk, one at a time, since a file is written
+        behind the one that holds what comes before it."""
+        self._return_freed()
+        while self._to_store and not any(t.kind == "store" for t in self.transfers.values()):
+            namespace, ids = self._to_store.pop(0)
+            self.seen(namespace)
+            self._store(namespace, ids)
+
+    @property
+    def busy(self) -> bool:
+        """Whether anything is under way, or waits to be written."""
+        return bool(self.transfers or self._to_store)
+
+    def store_all(self) -> int:
+        """Queue everything that is on device or host for the disk. Returns the prefixes queued."""
+        if not self.disk:
+            return 0
+        leaves = [
+            n
+            for n in self.tree.nodes()
+            if isinstance(n, BackedNode)
+            and (n.slots is not None or n.back[HOST] is not None)
+            and not any(
+                isinstance(c, BackedNode) and (c.slots is not None or c.back[HOST] is not None)
+                for c in n.children.values()
+            )
+        ]
+        count = 0
+        for leaf in leaves:
+            namespace, ids = self.tree.ids_to(leaf)
+            if not self._storable(namespace):
+                continue
+            count += 1
+            for start, end in self.tree.missing(HOST, namespace, ids):
+                self._save_now(namespace, ids[:end], start)
+            self._to_store.append((namespace, ids))
+        return count
+
+    # -- up
+
+    def seen(self, namespace: Namespace) -> None:
+        """A request of `namespace` came: the tree learns what the disk has of it, once."""
+        if not self.disk or namespace in self._grafted:
+            return
+        self._grafted[namespace] = self.mover.tag(namespace)
+        for ids, start, slots in self.mover.on_disk(namespace):
+            left = self.tree.attach(DISK, namespace, ids, start, slots, self.tree.generation)
+            if len(left):
+                self.mover.free_disk(left)
+
+    def flushed(self) -> None:
+        """Device and host were emptied; what is on disk stays, and is found again."""
+        self._grafted.clear()
+        self._to_store.clear()
+        self._return_freed()
+        if self.disk:
+            self.mover.flushed()
+
+    def coming(self, request: Request) -> bool:
+        """Is a load under way that brings tokens of this request's prefix, too?"""
+        for transfer in self.transfers.values():
+            if transfer.kind != "load" or transfer.namespace != request.namespace:
+                continue
+            if transfer.generation != self.tree.generation:
+                continue
+            most = min(transfer.end, request.match_limit)
+            first, other = transfer.ids[:most], request.tokens[:most]
+            differs = first != other
+            at = int(differs.argmax()) if most else 0
+            shared = at if most and differs[at] else most
+            if shared - transfer.start >= LEAST_LOAD:
+                return True
+        return False
+
+    def wanted(self, request: Request) -> list[Segment]:
+        """What a load could bring for a request; empty when there is nothing, or when computing it
+        is expected to be faster."""
+        segments = self.tree.backed(request.namespace, request.tokens, request.match_limit)
+        tokens = sum(s.end - s.start for s in segments)
+        if tokens < LEAST_LOAD:
+            return []
+        by_tier: dict[str, int] = {TIERS[s.tier]: 0 for s in segments}
+        for s in segments:
+            by_tier[TIERS[s.tier]] += s.end - s.start
+        estimate = self.costs.estimate(by_tier)
+        request.load_estimate = estimate
+        if not estimate.worth:
+            for s in segments:
+                self.counts[s.tier].declined += s.end - s.start
+            return []
+        return segments
+
+    def load(
+        self,
+        request: Request,
+        segments: list[Segment],
+        take: Callable[[int], IntArray | None],
+    ) -> bool:
+        """Start to bring `segments` to device slots, which `take(tokens)` finds (and may evict
+        for). False when it finds none; nothing has changed then.
+
+        The live prefix before them is locked until the load has ended. `request.load` is the
+        transfer until then; afterwards `request.held` locks what came, until the request opens.
+        """
+        tree = self.tree
+        start, end = segments[0].start, segments[-1].end
+        ids = request.ids[:end].copy()
+        hold = tree.hold(request.namespace, ids)
+        if hold is None:
+            raise TreeError(f"a load of {end} tokens that the tree does not know")
+        # Both ends are pinned before room is made for the load: making room evicts (D, U).
+        lock = tree.pin(request.namespace, tree.match(request.namespace, ids[:start]))
+        device = take(end - start)
+        if device is None:
+            self._free_device(tree.unlock(lock))
+            tree.unhold(hold)
+            return False
+        transfer = self._transfer(
+            "load", request.namespace, ids, start, device, segments, lock=lock, hold=hold
+        )
+        transfer.request = request
+        request.load = transfer
+        self.loading_pages += len(device) // self._page
+        self.mover.move(transfer, self._loaded)
+        return True
+
+    # -- the end of a transfer
+
+    def _loaded(self, transfer: Transfer, error: BaseException | None) -> None:
+        tree, request = self.tree, transfer.request
+        assert request is not None and transfer.lock is not None and transfer.hold is not None
+        del self.transfers[transfer.id]
+        self.loading_pages -= len(transfer.device) // self._page
+        request.load = None
+        request.load_tried = True
+        fresh = transfer.generation == tree.generation
+        if error is None and fresh:
+            existed = tree.insert(
+                transfer.namespace,
+                transfer.ids,
+                np.concatenate([tree.slots(transfer.lock), transfer.device]),
+            )
+            # Someone may have computed some of it meanwhile: ours are duplicates then.
+            self._free_device(transfer.device[: max(0, existed - transfer.start)])
+            if request.waits:
+                request.held = tree.pin(
+                    transfer.namespace, tree.match(transfer.namespace, transfer.ids)
+                )
+                for s in transfer.segments:
+                    loaded = request.loaded.get(TIERS[s.tier], 0)
+                    request.loaded[TIERS[s.tier]] = loaded + s.end - s.start
+            for s in transfer.segments:
+                self.counts[s.tier].loaded += s.end - s.start
+            for name, seconds in transfer.seconds.items():
+                tokens = sum(s.end - s.start for s in transfer.segments if TIERS[s.tier] == name)
+                self.costs.moved(name, tokens, seconds)
+        else:
+            self._free_device(transfer.device)
+            if error is not None:
+                for tier in {s.tier for s in transfer.segments}:
+                    self.counts[tier].failed += 1
+        self._free_device(tree.unlock(transfer.lock))
+        tree.unhold(transfer.hold)
+        if fresh:
+            self._forget_bad(transfer)
+        self.work()
+
+    def _saved(self, transfer: Transfer, error: BaseException | None) -> None:
+        tree = self.tree
+        assert transfer.lock is not None
+        del self.transfers[transfer.id]
+        (segment,) = transfer.segments
+        self.moving_pages -= len(segment.slots) // self._page
+        if error is None:
+            left = tree.attach(
+                HOST,
+                transfer.namespace,
+                transfer.ids,
+                transfer.start,
+                segment.slots,
+                transfer.generation,
+            )
+            self._free_host(left)
+            self.counts[HOST].stored += transfer.tokens - len(left)
+            if transfer.generation == tree.generation:
+                self._queue_store(transfer.namespace, transfer.ids)
+        else:
+            self._free_host(segment.slots)
+            self.counts[HOST].failed += 1
+        self._free_device(tree.unlock(transfer.lock))
+        self.work()
+
+    def _stored(self, transfer: Transfer, error: BaseException | None) -> None:
+        tree = self.tree
+        assert transfer.hold is not None
+        del self.transfers[transfer.id]
+        slots = transfer.device  # the mover says which disk slots it made
+        if error is None:
+            # After a flush, too: what is on disk stays, and this may have been written meanwhile.
+            self.seen(transfer.namespace)
+            left = tree.attach(
+                DISK, transfer.namespace, transfer.ids, transfer.start, slots, tree.generation
+            )
+            if len(left):
+                self.mover.free_disk(left)
+            self.counts[DISK].stored += transfer.tokens - len(left)
+            self._shrink_disk()
+        else:
+            self.counts[DISK].failed += 1
+        tree.unhold(transfer.hold)
+        self.work()
+
+    def _shrink_disk(self) -> None:
+        spaces = {tag: namespace for namespace, tag in self._grafted.items()}
+        for tag, ids, start, remove in self.mover.overflow():
+            if tag in spaces:
+                self.tree.drop(DISK, spaces[tag], ids, start)
+            remove()
+
+    # -- inside
+
+    def _buried(self, node: BackedNode) -> None:
+        """The device is about to evict a node: keep a copy, if that is the policy."""
+        if self.write != "back" or node.back[HOST] is not None or node.slots is None:
+            return
+        slots = self._take_host(len(node.ids))
+        if slots is None:
+            self.counts[HOST].skipped += len(node.ids)
+            return
+        self.mover.save_now(node.slots, slots)
+        self.tree.give(node, HOST, slots)
+        self.counts[HOST].stored += len(slots)
+        if self.disk:
+            self._queue_store(*self.tree.ids_to(node))
+
+    def _save(self, namespace: Namespace, ids: IntArray, start: int) -> None:
+        if len(self.transfers) >= self.most_moving or any(
+            t.kind == "save" and t.end == len(ids) and np.array_equal(t.ids, ids)
+            for t in self.transfers.values()
+        ):
+            return
+        host = self._take_host(len(ids) - start)
+        if host is None:
+            self.counts[HOST].skipped += len(ids) - start
+            return
+        tree = self.tree
+        match = tree.match(namespace, ids)
+        if match.length != len(ids):
+            self._free_host(host)
+            return
+        lock = tree.pin(namespace, match)
+        device = tree.slots(lock)[start:]
+        transfer = self._transfer(
+            "save",
+            namespace,
+            ids.copy(),
+            start,
+            device,
+            [Segment(start, len(ids), HOST, host)],
+            lock=lock,
+        )
+        self.moving_pages += len(host) // self._page
+        self.mover.move(transfer, self._saved)
+
+    def _save_now(self, namespace: Namespace, ids: IntArray, start: int) -> None:
+        host = self._take_host(len(ids) - start)
+        if host is None:
+            self.counts[HOST].skipped += len(ids) - start
+            return
+        match = self.tree.match(namespace, ids)
+        lock = self.tree.pin(namespace, match)
+        self.mover.save_now(self.tree.slots(lock)[start : len(ids)], host)
+        left = self.tree.attach(HOST, namespace, ids, start, host, self.tree.generation)
+        self._free_host(left)
+        self.counts[HOST].stored += len(ids) - start - len(left)
+        self._free_device(self.tree.unlock(lock))
+
+    def _store(self, namespace: Namespace, ids: IntArray) -> None:
+        """Write what of a prefix is on the host and not on disk yet: its last gapless stretch."""
+        tree = self.tree
+        start, end, slots = self._storable_tail(namespace, ids)
+        if end <= start:
+            return
+        if end - start > self.most_stored:
+            end = start + max(self._page, self.most_stored - self.most_stored % self._page)
+            slots = slots[: end - start]
+            self._to_store.insert(0, (namespace, ids))
+        prefix = ids[:end].copy()
+        hold = tree.hold(namespace, prefix)
+        if hold is None:
+            return
+        transfer = self._transfer(
+            "store",
+            namespace,
+            prefix,
+            start,
+            _NONE,
+            [Segment(start, end, HOST, slots)],
+            hold=hold,
+        )
+        self.mover.move(transfer, self._stored)
+
+    def _storable_tail(self, namespace: Namespace, ids: IntArray) -> tuple[int, int, IntArray]:
+        """The first stretch of `ids` that is on the host and not on disk, if all before it is on
+        disk (a file without what comes before it could never be reached after a restart)."""
+        walk: Node | None = self.tree._roots.get(namespace)
+        position, start = 0, -1
+        parts: list[IntArray] = []
+        while walk is not None and position < len(ids):
+            child = walk.children.get(self.tree._key(ids, position))
+            if child is None:
+                break
+            assert isinstance(child, BackedNode)
+            same = self.tree._common(child.ids, ids, position, len(ids))
+            host = child.back[HOST]
+            if child.back[DISK] is not None:
+                if parts:
+                    break
+            elif host is None or same == 0:
+                break
+            else:
+                start = position if start < 0 else start
+                parts.append(host[:same])
+            position += same
+            walk = child if same == len(child.ids) else None
+        if not parts:
+            return 0, 0, _NONE
+        slots = np.concatenate(parts)
+        return start, start + len(slots), slots
+
+    def _queue_store(self, namespace: Namespace, ids: IntArray) -> None:
+        if not self.disk or not self._storable(namespace):
+            return
+        if len(self._to_store) >= 64 * self.most_moving:
+            self.counts[DISK].skipped += len(ids)
+            return
+        self._to_store.append((namespace, ids))
+
+    def _forget_bad(self, transfer: Transfer) -> None:
+        for segment in transfer.bad:
+            prefix = transfer.ids[: segment.end]
+            slots = self.tree.drop(DISK, transfer.namespace, prefix, segment.start)
+            if len(slots):
+                self.mover.free_disk(slots)
+
+    def _hits(self, namespace: Namespace, ids: IntArray) -> int:
+        return self.tree.match(namespace, ids).node.hits
+
+    def _take_host(self, tokens: int) -> IntArray | None:
+        """Host slots for `tokens` tokens, evicting there if need be; None when it cannot be."""
+        need = tokens // self._page
+        if need > self.host_pages.total:
+            return None
+        if need > self.host_pages.free_pages:
+            missing = max(need - self.host_pages.free_pages, self.host_pages.total // 32)
+            self._free_host(self.tree.evict_back(HOST, missing * self._page))
+        self._return_freed()
+        pages = self.host_pages.alloc(need)
+        return None if pages is None else self._slots(pages)
+
+    def _return_freed(self) -> None:
+        self._free_host(self.tree.take_freed(HOST))
+        gone = self.tree.take_freed(DISK)
+        if len(gone):
+            self.mover.free_disk(gone)
+
+    def _transfer(
+        self,
+        kind: Literal["save", "store", "load"],
+        namespace: Namespace,
+        ids: IntArray,
+        start: int,
+        device: IntArray,
+        segments: list[Segment],
+        *,
+        lock: Node | None = None,
+        hold: BackedNode | None = None,
+    ) -> Transfer:
+        transfer = Transfer(
+            next(self._numbers),
+            kind,
+            namespace,
+            ids,
+            start,
+            self.tree.generation,
+            device,
+            segments,
+            lock,
+            hold,
+        )
+        self.transfers[transfer.id] = transfer
+        return transfer
+
+    def _slots(self, pages: IntArray) -> IntArray:
+        grid = pages[:, None] * np.int32(self._page) + np.arange(self._page, dtype=np.int32)
+        return grid.reshape(-1).astype(np.int32)
+
+    def _free_host(self, slots: IntArray) -> None:
+        if len(slots):
+            self.host_pages.free(slots[:: self._page] // np.int32(self._page))
+
+    def _free_device(self, slots: IntArray) -> None:
+        if len(slots):
+            self.device_pages.free(slots[:: self._page] // np.int32(self._page))
+
+    # -- checking
+
+    def check(self, waiting: Iterable[Request] = ()) -> None:
+        """Raise `TreeError` unless every host page has one owner, and every load its pages."""
+        page = self._page
+        orphaned = sum(len(s) for s in self.tree.freed[HOST]) // page
+        held = self.tree.backed_tokens[HOST] // page
+        stale = self._stale_host()
+        free, total = self.host_pages.free_pages, self.host_pages.total
+        if free + held + orphaned + stale + self.moving_pages != total:
+            raise TreeError(
+                f"host pages are not conserved: free {free} + held {held} + freed {orphaned} + "
+                f"flushed {stale} + moving {self.moving_pages} != total {total}"
+            )
+        loading = sum(len(t.device) for t in self.transfers.values() if t.kind == "load") // page
+        if loading != self.loading_pages:
+            raise TreeError(f"loads hold {loading} pages, {self.loading_pages} counted")
+
+    def _stale_host(self) -> int:
+        """Host pages below nodes of a flushed generation that transfers still hold."""
+        seen: dict[int, int] = {}
+        for transfer in self.transfers.values():
+            walk: Node | None = transfer.hold
+            while isinstance(walk, BackedNode):
+                slots = walk.back[HOST]
+                if walk.generation != self.tree.generation and slots is not None:
+                    seen[id(walk)] = len(slots)
+                walk = walk.parent
+        return sum(seen.values()) // self._page
+
+
+_NONE = np.empty(0, dtype=np.int32)

@@ -1,0 +1,199 @@
+"""LowerTiers: what an engine has below its pool: memory, files, a mover, and measured costs.
+
+One for the engine's life; `make` gives each new cache its `Tiers`. The worker is its only user.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from agentkv.engine.config import EngineConfig, bytes_of
+from agentkv.engine.errors import InvalidRequest
+from agentkv.engine.kv.backed import TIERS, BackedTree
+from agentkv.engine.kv.costs import Costs, Link
+from agentkv.engine.kv.disk import DiskStore, Layout
+from agentkv.engine.kv.mover import PoolMover, copy_slots, page_bytes
+from agentkv.engine.kv.pages import PageAllocator
+from agentkv.engine.kv.pool import KVPool
+from agentkv.engine.kv.tiers import Tiers
+from agentkv.engine.kv.tree import Namespace
+from agentkv.engine.memory import available_bytes
+
+STAGING_BYTES = 256 << 20
+"""The host pool of an engine that has a disk tier and names no host tier."""
+
+PROBE_TOKENS = 128
+
+CLOSE_SECONDS = 10.0
+"""How long closing may take to bring to disk what is not there yet."""
+
+FILE_BYTES = 32 << 20
+"""Of one file at most: what is lost when one page of it is damaged."""
+
+
+class LowerTiers:
+    """Host pool, disk store, mover and costs. Raises `InvalidRequest` when the host tier does not
+    fit into memory, or the directory cannot be used."""
+
+    def __init__(
+        self,
+        config: EngineConfig,
+        pool: KVPool,
+        fingerprint: str,
+        post: Callable[[Callable[[], None]], None],
+        forward: Callable[[int], None],
+    ) -> None:
+        self.config = config
+        page = config.page_size
+        token = KVPool.bytes_per_token(pool.layers, pool.kv_heads, pool.head_dim, pool.dtype)
+        wanted = bytes_of(config.host_cache, "host_cache") or min(STAGING_BYTES, pool.slots * token)
+        available = available_bytes()
+        if wanted > available * 3 // 4:
+            raise InvalidRequest(
+                f"host_cache asks for {wanted / 2**30:.1f} GiB, and {available / 2**30:.1f} GiB of "
+                "memory are available; three quarters of that at most.",
+                param="host_cache",
+            )
+        self.host_pages = max(1, wanted // (token * page))
+        self.host = KVPool(
+            layers=pool.layers,
+            slots=self.host_pages * page,
+            kv_heads=pool.kv_heads,
+            head_dim=pool.head_dim,
+            dtype=pool.dtype,
+        )
+        self.store: DiskStore | None = None
+        if config.disk_cache is not None:
+            layout = Layout(
+                model=fingerprint,
+                dtype=str(pool.dtype).removeprefix("torch."),
+                page_size=page,
+                layers=pool.layers,
+                kv_heads=pool.kv_heads,
+                head_dim=pool.head_dim,
+                page_bytes=page_bytes(pool, page),
+            )
+            self.store = DiskStore(
+                Path(config.disk_cache),
+                layout,
+                limit=bytes_of(config.disk_size, "disk_size"),
+                max_age=config.disk_max_age,
+            )
+        self.costs = Costs(
+            {"host": token, "disk": token},
+            {"host": _host_link(self.host, pool), "disk": _disk_link(config.disk_cache)},
+            _prefill_rate(forward),
+            always=config.load_policy == "always",
+        )
+        self.mover = PoolMover(pool, self.host, page, post, self.store)
+        self._file_tokens = max(page, FILE_BYTES // token)
+        self.tiers: Tiers | None = None
+
+    def make(self, tree: BackedTree, pages: PageAllocator) -> Tiers:
+        """The tiers of a new cache. What an earlier one had on the host is forgotten."""
+        self.mover.reset()
+        self.tiers = Tiers(
+            tree,
+            pages,
+            self.mover,
+            self.costs,
+            host_pages=self.host_pages,
+            disk=self.store is not None,
+            write=self.config.host_write,
+            hits=self.config.host_write_hits,
+            most_stored=self._file_tokens,
+            storable=self._storable,
+        )
+        return self.tiers
+
+    def finish(self, run_posted: Callable[[], None]) -> None:
+        """Bring to disk what is not there yet, within `CLOSE_SECONDS`. `run_posted` runs what the
+        mover has posted."""
+        if self.tiers is None or self.store is None:
+            return
+        self.tiers.store_all()
+        self.tiers.work()
+        deadline = time.monotonic() + CLOSE_SECONDS
+        while self.tiers.busy and time.monotonic() < deadline:
+            run_posted()
+            time.sleep(0.002)
+
+    def stats(self) -> dict[str, dict[str, float]]:
+        """By tier: its size and what is in it, what moved, and what moving is expected to cost."""
+        assert self.tiers is not None
+        page = self.config.page_size
+        out: dict[str, dict[str, float]] = {}
+        for index, name in enumerate(TIERS):
+            if name == "disk" and self.store is None:
+                continue
+            counts, link = self.tiers.counts[index], self.costs.links[name]
+            out[name] = {
+                "tokens": self.tiers.tree.backed_tokens[index],
+                "stored_tokens_total": counts.stored,
+                "loaded_tokens_total": counts.loaded,
+                "declined_tokens_total": counts.declined,
+                "skipped_tokens_total": counts.skipped,
+                "failed_transfers_total": counts.failed,
+                "evicted_tokens_total": self.tiers.tree.evicted_from[index],
+                "bytes_per_second": link.bandwidth,
+                "fixed_ms": link.fixed * 1000,
+            }
+        out["host"]["capacity_tokens"] = self.host_pages * page
+        out["host"]["free_tokens"] = self.tiers.host_pages.free_pages * page
+        if self.store is not None:
+            out["disk"] |= {
+                "capacity_bytes": self.store.limit,
+                "bytes": self.store.bytes_used,
+                "written_bytes_total": self.store.written_bytes,
+                "read_bytes_total": self.store.read_bytes,
+                "bad_groups_total": self.store.bad_groups,
+            }
+        out["compute"] = {"tokens_per_second": self.costs.prefill_rate}
+        return out
+
+    def close(self) -> None:
+        self.mover.close()
+
+    def _storable(self, namespace: Namespace) -> bool:
+        return self.config.disk_store == "all" or ("salt", None) in namespace
+
+
+def _host_link(host: KVPool, device: KVPool) -> Link:
+    """Copy a few slots there and back, and see."""
+    count = min(PROBE_TOKENS, host.slots, device.slots)
+    slots = np.arange(count, dtype=np.int32)
+    best = min(_seconds(lambda: copy_slots(host, slots, device, slots)) for _ in range(3))
+    token = KVPool.bytes_per_token(host.layers, host.kv_heads, host.head_dim, host.dtype)
+    return Link(bandwidth=count * token / best, fixed=0.0005)
+
+
+def _disk_link(directory: str | None) -> Link:
+    """Read a file that was just written; real loads correct what a page cache flatters."""
+    if directory is None:
+        return Link(1e9)
+    path = Path(directory).expanduser() / "probe"
+    data = bytes(8 << 20)
+    try:
+        path.write_bytes(data)
+        seconds = _seconds(lambda: path.read_bytes())
+    except OSError:
+        return Link(1e8, 0.005)
+    finally:
+        path.unlink(missing_ok=True)
+    # Checksums and copies into the pool come on top of reading.
+    return Link(bandwidth=len(data) / (seconds + len(data) / 1e9), fixed=0.002)
+
+
+def _prefill_rate(forward: Callable[[int], None]) -> float:
+    forward(PROBE_TOKENS)
+    return PROBE_TOKENS / _seconds(lambda: forward(PROBE_TOKENS))
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    work()
+    return max(1e-6, time.perf_counter() - began)
