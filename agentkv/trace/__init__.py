@@ -1,0 +1,1 @@
+"""Request logs: replayed on a radix tree, to say what was lost, to what, and which line did it."""

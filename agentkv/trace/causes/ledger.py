@@ -1,0 +1,231 @@
+"""The account of a whole log: slots, what each of them cost, and one row a cause at the end."""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from agentkv.engine.types import Reason
+from agentkv.trace.call import Call
+from agentkv.trace.causes import cues
+from agentkv.trace.causes.change import Change, slot_key
+from agentkv.trace.causes.memory import Past
+from agentkv.trace.causes.rules import said
+from agentkv.trace.causes.slots import Key, Slot, judge
+from agentkv.trace.report import CauseRow, Example
+
+SLOTS = 512
+"""More places than that are counted together by reason."""
+SEEN = 4096
+NEAR = 48
+"""Tokens within which two values stand side by side."""
+WEAK = ("KV201", "KV202", "KV104", "KV103", "KV105", "KV204")
+"""Guesses about loose words and numbers: a clear value right beside them says more."""
+LEAST_ROW = 8
+
+
+@dataclass
+class _Examples:
+    first: Example | None = None
+    worst: Example | None = None
+    details: Counter[str] = field(default_factory=Counter)
+
+
+class Ledger:
+    """`seen` every call, `book` every loss, then `rows`."""
+
+    def __init__(self) -> None:
+        self.slots: dict[Key, Slot] = {}
+        self._examples: defaultdict[Key, _Examples] = defaultdict(_Examples)
+        self._users: OrderedDict[str, None] = OrderedDict()
+        self._repeated_sessions = False
+        self._repeated_users = False
+        self.lost = 0.0
+
+    def seen(self, call: Call, session: str, *, again: bool) -> None:
+        """Note who made a call: a value can only be called constant within what recurs."""
+        self._repeated_sessions = self._repeated_sessions or again
+        if call.user is not None:
+            self._repeated_users = self._repeated_users or call.user in self._users
+            self._users[call.user] = None
+            while len(self._users) > SEEN:
+                self._users.popitem(last=False)
+
+    def book(
+        self,
+        past: Past,
+        other: Past,
+        changes: Sequence[Change],
+        shares: Mapping[int, float],
+        behind: Mapping[int, str],
+        *,
+        same: bool,
+    ) -> tuple[float, dict[Reason, float]]:
+        """Add one call's losses. `shares`: tokens by index of a change; `behind`: some of the text
+        that stayed behind it. Returns the tokens, and those by reason."""
+        by_reason: defaultdict[Reason, float] = defaultdict(float)
+        places: list[tuple[Key, int]] = []
+        for index, tokens in shares.items():
+            change = changes[index]
+            key = self._key(change)
+            slot = self.slots.get(key)
+            if slot is None:
+                role = change.role if change.role in ("tools", "system") else "talk"
+                slot = self.slots[key] = Slot(key, change.reason, change.rule, role)
+            slot.see(change)
+            slot.tokens += tokens
+            slot.calls += 1
+            text = behind.get(index, "")
+            slot.documents_behind += cues.documents(text)
+            slot.format_behind += cues.answer_format(text)
+            slot.see_groups(
+                same_session=same,
+                same_user=_same(past.call.user, other.call.user),
+                same_day=_same(_day(past.call), _day(other.call)),
+            )
+            by_reason[change.reason] += tokens
+            places.append((key, change.at))
+            self._example(key, past, other, change, tokens)
+        for key, at in places:
+            for other_key, there in places:
+                if key != other_key and abs(at - there) <= NEAR:
+                    self.slots[key].beside[other_key] += 1
+        total = sum(shares.values())
+        self.lost += total
+        return total, dict(by_reason)
+
+    def _key(self, change: Change) -> Key:
+        key = slot_key(change)
+        if key in self.slots or len(self.slots) < SLOTS:
+            return key
+        return (change.reason, "value", change.role, "many")
+
+    def _example(self, key: Key, past: Past, other: Past, change: Change, tokens: float) -> None:
+        kept = self._examples[key]
+        if change.detail:
+            kept.details[change.detail] += 1
+        if kept.first is not None and kept.worst is not None and tokens <= kept.worst.tokens_lost:
+            return
+        example = Example(
+            where=past.call.where,
+            request=past.request,
+            session=past.session,
+            tokens_lost=round(tokens),
+            at=change.at,
+            segment=change.segment,
+            was=change.was,
+            now=change.now,
+            before=change.label or None,
+            compared_with=other.call.where,
+            time=past.call.time,
+        )
+        if kept.first is None:
+            kept.first = example
+        kept.worst = example
+
+    # -- rows
+
+    def rows(self) -> tuple[CauseRow, ...]:
+        """One row a cause, by tokens lost. Their tokens are whole and sum to what was lost."""
+        rules = self._rules()
+        groups: defaultdict[tuple[Reason, str | None, str], list[Slot]] = defaultdict(list)
+        for slot in self.slots.values():
+            rule = rules[slot.key]
+            where = "" if rule in ("KV507", "KV707") else slot.role
+            groups[(slot.reason, rule, where)].append(slot)
+        kept = {g: s for g, s in groups.items() if sum(x.tokens for x in s) >= LEAST_ROW}
+        whole = _whole([sum(x.tokens for x in s) for s in kept.values()])
+        total = sum(whole)
+        out = [
+            self._row(reason, rule, slots, tokens, total)
+            for ((reason, rule, _), slots), tokens in zip(kept.items(), whole, strict=True)
+        ]
+        return tuple(sorted(out, key=lambda r: (-r.tokens_lost, r.first.request)))
+
+    def _rules(self) -> dict[Key, str | None]:
+        constant = {k: self._constant(s) for k, s in self.slots.items()}
+        rules: dict[Key, str | None] = {}
+        for key, slot in self.slots.items():
+            rules[key] = slot.rule if slot.rule is not None else judge(slot, constant[key])
+        settled = dict(rules)
+        for key, slot in self.slots.items():
+            if slot.rule is not None or rules[key] not in WEAK:
+                continue
+            # Loose words and numbers that change only together with a clear value beside them are
+            # part of it: the city after the name, the weekday's word after the date.
+            near = [
+                k for k, n in slot.beside.items()
+                if n >= slot.calls and k[2:3] == key[2:3] and _stronger(rules[k], rules[key])
+            ]  # fmt: skip
+            if near:
+                best = max(near, key=lambda k: (_rank(rules[k]), self.slots[k].tokens))
+                settled[key] = rules[best]
+        return settled
+
+    def _constant(self, slot: Slot) -> str | None:
+        return slot.constant(self._repeated_sessions, self._repeated_users)
+
+    def _row(
+        self, reason: Reason, rule: str | None, slots: list[Slot], tokens: int, total: int
+    ) -> CauseRow:
+        slots = sorted(slots, key=lambda s: -s.tokens)
+        main = slots[0]
+        kept = [self._examples[s.key] for s in slots]
+        firsts = [e.first for e in kept if e.first is not None]
+        worsts = [e.worst for e in kept if e.worst is not None]
+        words = said(rule, reason)
+        segments: Counter[str] = sum((s.segments for s in slots), Counter())
+        segment = (
+            segments.most_common(1)[0][0]
+            if len(segments) == 1 or main.role != "talk"
+            else ("messages")
+        )
+        details: Counter[str] = sum((e.details for e in kept), Counter())
+        advice = words.advice
+        if details and reason in ("tool_changed", "tool_order", "history_truncated", "template"):
+            advice = f"{advice} ({details.most_common(1)[0][0]}.)"
+        return CauseRow(
+            reason=reason,
+            rule=rule,
+            name=words.name,
+            segment=segment,
+            count=max(s.calls for s in slots) if len(slots) > 1 else main.calls,
+            tokens_lost=tokens,
+            share=tokens / total if total else 0.0,
+            first=min(firsts, key=lambda e: e.request),
+            worst=max(worsts, key=lambda e: e.tokens_lost),
+            advice=advice,
+            value=main.kind if main.rule is None or main.kind in ("image", "json") else None,
+            constant=self._constant(main),
+            variants=len(main.values),
+            fix=words.fix,
+        )
+
+
+def _rank(rule: str | None) -> int:
+    """How much a rule says of the value beside it."""
+    order = ("KV312", "KV202", "KV101", "KV102", "KV203", "KV403")
+    return len(order) - order.index(rule) if rule in order else 0
+
+
+def _stronger(rule: str | None, weak: str | None) -> bool:
+    return rule is not None and _rank(rule) > _rank(weak)
+
+
+def _same(a: object, b: object) -> bool | None:
+    return None if a is None or b is None else a == b
+
+
+def _day(call: Call) -> int | None:
+    return None if call.time is None or call.time < 1e8 else int(call.time // 86400)
+
+
+def _whole(values: Sequence[float]) -> list[int]:
+    """Whole numbers with the rounded sum of the values (largest remainders get the rest)."""
+    floors = [int(v) for v in values]
+    rest = round(sum(values)) - sum(floors)
+    order = sorted(range(len(values)), key=lambda i: floors[i] - values[i])
+    for i in order[:rest]:
+        floors[i] += 1
+    return floors

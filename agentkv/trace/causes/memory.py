@@ -1,0 +1,125 @@
+"""Earlier calls that a new one is compared with: the last of its session, or the most alike other.
+
+Bounded: the oldest are forgotten. Likeness is counted in characters of lines that both hold, by an
+index from lines to the calls that held them last, so that one look costs the length of one prompt.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from agentkv.engine.types import IntArray
+from agentkv.trace.call import Call
+from agentkv.trace.causes.units import Unit, answer_units, units
+from agentkv.trace.render import Rendered
+
+SESSIONS = 2048
+OTHERS = 256
+LINES = 100_000
+HOLDERS = 6
+LEAST_LINE = 16
+HEAD_PARTS = 12
+"""Only so many leading parts of a prompt make it alike another: what it is set up with."""
+
+
+@dataclass(slots=True)
+class Past:
+    """One earlier call. `request`: its number in the log."""
+
+    request: int
+    call: Call
+    rendered: Rendered
+    namespace: tuple[Hashable, ...]
+    session: str
+
+    @property
+    def ids(self) -> IntArray:
+        return self.rendered.prompt.token_ids
+
+    @property
+    def full(self) -> IntArray:
+        """Prompt and answer."""
+        if not len(self.rendered.answer_ids):
+            return self.ids
+        return np.concatenate([self.ids, self.rendered.answer_ids])
+
+    def units(self, *, answer: bool) -> list[Unit]:
+        found = units(self.call, self.rendered)
+        return found + answer_units(self.call, self.rendered) if answer else found
+
+
+class Memory:
+    """Remembers calls; see the module's docstring for its bounds."""
+
+    def __init__(self) -> None:
+        self._sessions: OrderedDict[str, Past] = OrderedDict()
+        self._others: OrderedDict[int, Past] = OrderedDict()
+        self._lines: OrderedDict[int, list[int]] = OrderedDict()
+
+    def previous(self, session: str) -> Past | None:
+        return self._sessions.get(session)
+
+    def keep(self, past: Past, *, alike: bool) -> None:
+        """Remember a call as its session's last, and with `alike` as one to compare others with."""
+        self._sessions[past.session] = past
+        self._sessions.move_to_end(past.session)
+        while len(self._sessions) > SESSIONS:
+            self._sessions.popitem(last=False)
+        if not alike:
+            return
+        self._others[past.request] = past
+        while len(self._others) > OTHERS:
+            self._others.popitem(last=False)
+        for line, _ in _lines(past.call):
+            holders = self._lines.pop(line, [])
+            if past.request not in holders:
+                holders = [*holders[-HOLDERS + 1 :], past.request]
+            self._lines[line] = holders
+        while len(self._lines) > LINES:
+            self._lines.popitem(last=False)
+
+    def nearest(self, call: Call, namespace: tuple[Hashable, ...], session: str) -> Past | None:
+        """The call of another session that shares most with this one; the later of two equal ones,
+        and rather one with the same model."""
+        score: Counter[int] = Counter()
+        for line, size in _lines(call):
+            for request in self._lines.get(line, ()):
+                score[request] += size
+        best: Past | None = None
+        best_key = (0, False, -1)
+        for request, size in score.items():
+            past = self._others.get(request)
+            if past is None or past.session == session:
+                continue
+            key = (size, past.namespace == namespace, request)
+            if key > best_key:
+                best, best_key = past, key
+        return best
+
+
+def _lines(call: Call) -> Iterator[tuple[int, int]]:
+    """Hash and size of each line (or whole piece, where it is JSON or no text) of a prompt's head."""
+    seen: set[int] = set()
+    for part in call.parts[:HEAD_PARTS]:
+        for piece in part.pieces:
+            if piece.kind in ("text", "document", "tool_result") and not piece.redacted:
+                for line in piece.text.splitlines():
+                    for bit in _bits(line.strip()):
+                        if len(bit) >= LEAST_LINE and (key := hash(bit)) not in seen:
+                            seen.add(key)
+                            yield key, len(bit)
+            elif (key := hash(piece.key)) not in seen:
+                seen.add(key)
+                yield key, min(piece.size, 4000)
+            if piece.name and (key := hash(("name", piece.name))) not in seen:
+                seen.add(key)
+                yield key, 20
+
+
+def _bits(line: str) -> list[str]:
+    """A long line by its sentences: one of them may hold a value that changes."""
+    return line.split(". ") if len(line) > 120 else [line]

@@ -1,0 +1,213 @@
+"""One unit that was replaced by another one in its place: what kind of change it is.
+
+Which reason fits depends on whose text it is: instructions hold values (a clock, a name), history
+is edited, the closing turn asks something new.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+from agentkv.engine.types import Reason
+from agentkv.trace.causes import cues
+from agentkv.trace.causes.change import Change, Run
+from agentkv.trace.causes.text import ALIKE, Edit, TextDiff, diff
+from agentkv.trace.causes.units import Unit
+from agentkv.trace.causes.values import blanks_out
+
+CONTEXT = 160
+MEDIA = ("image", "audio", "file")
+SERIALISED: dict[str, str] = {"whitespace": "KV310", "unicode": "KV311", "locale": "KV312"}
+
+
+@dataclass
+class Found:
+    changes: list[Change] = field(default_factory=list)
+    runs: list[Run] = field(default_factory=list)
+
+
+def piece_changes(
+    old: Unit, new: Unit, *, closing: bool, first_user: bool, same_session: bool, last: bool
+) -> Found:
+    """What differs between two units of one role and kind. `closing`: `old` is of the last turn of
+    its prompt. `first_user`: of the first message of the conversation. `last`: nothing that both
+    prompts have follows."""
+    found = Found()
+    settled = new.talk and not closing and not first_user
+    if new.kind in MEDIA:
+        found.changes.append(_media(old, new, closing))
+        return found
+    if old.redacted or new.redacted or not (old.text and new.text):
+        reason: Reason = "history_edited" if settled and same_session else "text_changed"
+        rule = "KV402" if settled and same_session else None
+        found.changes.append(
+            _change(new, new.start, reason, rule, "text", old.text, new.text, closing=closing)
+        )
+        return found
+    bare = cues.without_thoughts(old.text)
+    if (
+        bare is not None
+        and cues.without_thoughts(new.text) is None
+        and blanks_out(bare) == blanks_out(new.text)
+    ):
+        found.changes.append(
+            _change(new, new.start, "reasoning_stripped", "KV406", "text", old.text, new.text)
+        )
+        found.runs.append(_run(new, 0, len(new.text), closing, old.answer))
+        return found
+    if new.kind == "tool_call" and _same_json(old.text, new.text):
+        found.changes.append(
+            _change(new, new.start, "history_edited", "KV407", "json", old.text, new.text)
+        )
+        found.runs.append(_run(new, 0, len(new.text), closing, old.answer))
+        return found
+    result = diff(old.text, new.text)
+    if settled or old.answer:
+        _history(found, old, new, result, same_session)
+    else:
+        _values(found, old, new, result, closing)
+    return found
+
+
+def _media(old: Unit, new: Unit, closing: bool) -> Change:
+    """Bytes of a picture that stands where one stood: encoded or signed anew, or another one."""
+    a, b = urlsplit(old.text[:2000]), urlsplit(new.text[:2000])
+    signed = a.scheme in ("http", "https") and (a.netloc, a.path) == (b.netloc, b.path)
+    detail = (
+        "the same address with another signature"
+        if signed
+        else "other bytes for a picture in the same place"
+    )
+    return _change(
+        new, new.start, "text_changed", "KV112", "image", old.text, new.text,
+        closing=closing, detail=detail,
+    )  # fmt: skip
+
+
+def _history(found: Found, old: Unit, new: Unit, result: TextDiff, same_session: bool) -> None:
+    """A message that was sent before is not what it was."""
+    if not same_session:
+        found.changes.append(
+            _change(new, new.start, "text_changed", None, "text", old.text, new.text, content=True)
+        )
+        return
+    first = result.edits[0] if result.edits else None
+    at = first.at if first is not None else 0
+    rule = "KV402"
+    if first is not None and len({e.kind for e in result.edits}) == 1:
+        rule = SERIALISED.get(first.kind, rule)
+    if old.answer:
+        if rule == "KV402" and (first is None or first.kind not in ("json",)):
+            return  # the client wrote another answer: there is nothing to reuse
+        rule = "KV407"
+    kind = first.kind if first is not None else "text"
+    was, now = (first.was, first.now) if first is not None else (old.text, new.text)
+    change = _change(
+        new, _token(new, at), "history_edited", rule, kind, was, now,
+        label=first.label if first else "", segment="messages",
+    )  # fmt: skip
+    found.changes.append(change)
+    found.runs += [
+        _run(new, s, e, False, old.answer) for s, e in result.runs if e > at and e - s >= 12
+    ]
+
+
+def _values(found: Found, old: Unit, new: Unit, result: TextDiff, closing: bool) -> None:
+    """Instructions, or a turn that asks: each edit is a change of its own."""
+    floor = 24 if new.talk else 12
+    alike = result.alike >= ALIKE or any(e - s >= 400 for s, e in result.runs)
+    reach = 0
+    for edit in result.edits:
+        found.changes.append(_value(new, edit, max(reach, 0), closing, alike))
+        reach = max(reach, edit.end)
+    for start, end in result.runs:
+        if end - start >= floor or (start == 0):
+            found.runs.append(_run(new, start, end, closing, False))
+
+
+def _value(new: Unit, edit: Edit, reach: int, closing: bool, alike: bool) -> Change:
+    at = _token(new, edit.at)
+    before = edit.label
+    if reach:
+        # Values in front of this one on its line are changes of their own, not its label.
+        between = new.text[reach : edit.at]
+        before = between[-80:] if len(between) < len(edit.label) else edit.label
+    if edit.kind == "reorder":
+        reason, rule = _order(new, edit)
+        return _change(new, at, reason, rule, "reorder", edit.was, edit.now, label=before,
+                       closing=closing)  # fmt: skip
+    if edit.kind == "json":
+        return _change(new, at, "text_changed", "KV302", "json", edit.was, edit.now, label=before)
+    if edit.kind in SERIALISED:
+        return _change(new, at, "text_changed", SERIALISED[edit.kind], edit.kind, edit.was,
+                       edit.now, label=before, closing=closing)  # fmt: skip
+    content = new.talk and (edit.kind == "text" or not alike or _asks(edit, before, new))
+    return _change(new, at, "text_changed", None, edit.kind, edit.was, edit.now, label=before,
+                   content=content, closing=closing)  # fmt: skip
+
+
+def _asks(edit: Edit, label: str, new: Unit) -> bool:
+    if edit.kind not in ("words", "text", "number"):
+        return False
+    line_end = new.text.find("\n", edit.at)
+    sentence = new.text[edit.at : line_end if line_end >= 0 else len(new.text)][:200]
+    return cues.question(label, edit.now) or sentence.rstrip().endswith("?")
+
+
+def _order(new: Unit, edit: Edit) -> tuple[Reason, str]:
+    """Which list it is that stands in another order."""
+    moved = "\n".join(edit.moved)
+    around = f"{edit.label}\n{new.text[max(0, edit.at - 200) : edit.at]}"
+    if new.kind == "document" or new.part_kind == "documents":
+        return "document_order", "KV306"
+    shots, papers = cues.examples(moved), cues.documents(moved)
+    if shots and not papers:
+        return "text_changed", "KV308"
+    if papers and not shots:
+        return "document_order", "KV306"
+    shots_near, papers_near = cues.examples(around), cues.documents(around)
+    if shots_near and not papers_near:
+        return "text_changed", "KV308"
+    if papers_near or papers:
+        return "document_order", "KV306"
+    if shots or shots_near:
+        return "text_changed", "KV308"
+    words = [len(t.split()) for t in edit.moved]
+    long = bool(words) and sum(words) / len(words) >= 25
+    if new.talk or long:
+        return "document_order", "KV306"
+    return "text_changed", "KV303"
+
+
+def _same_json(a: str, b: str) -> bool:
+    try:
+        return bool(json.loads(a) == json.loads(b))
+    except (ValueError, RecursionError):
+        return False
+
+
+def _token(unit: Unit, char: int) -> int:
+    return unit.body + (unit.end - unit.body) * char // max(len(unit.text), 1)
+
+
+def _run(unit: Unit, start: int, end: int, closing: bool, answer: bool) -> Run:
+    first = unit.start if start == 0 else _token(unit, start)
+    return Run(
+        first, _token(unit, end), unit.role, closing, answer,
+        whole=False, text=unit.text[start : start + CONTEXT],
+    )  # fmt: skip
+
+
+def _change(
+    unit: Unit, at: int, reason: Reason, rule: str | None, kind: str, was: str, now: str,
+    *, label: str = "", content: bool = False, closing: bool = False, detail: str = "",
+    segment: str | None = None,
+) -> Change:  # fmt: skip
+    if segment is None:
+        segment = "messages" if reason in ("history_edited", "reasoning_stripped") else unit.name
+    return Change(
+        at, reason, rule, kind, segment, unit.role, label, was[:CONTEXT], now[:CONTEXT], label,
+        content, closing, detail,
+    )  # fmt: skip

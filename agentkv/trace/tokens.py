@@ -1,0 +1,122 @@
+"""Text as token ids: by a tokenizer on this disk, else by a stand-in that is marked as an estimate.
+
+The stand-in cuts text about as byte-pair encodings do and numbers the pieces by a hash, so that
+equal texts have equal ids and lengths are near the truth. Ids are cached by the text's digest,
+within a budget: in logs, most text has been seen before.
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections import OrderedDict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+
+from agentkv.engine.types import IntArray
+
+CACHED_IDS = 4_000_000
+VOCABULARY = 500_000
+
+_BITS = re.compile(
+    r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff]"
+    r"| ?[^\W\d_]{1,9}"
+    r"|[0-9]{1,3}"
+    r"|\s*\n\s*"
+    r"|[^\S\n]+"
+    r"| ?[^\w\s]{1,3}"
+    r"|\w"
+    r"|."
+)
+
+
+class TokenizerUnusable(ValueError):
+    """The tokenizer that was asked for cannot be used; the message says why."""
+
+
+class Encoder:
+    """`encode(text)` gives int32 ids. `exact`: whether they are a real tokenizer's."""
+
+    def __init__(self, tokenizer: str | Path | None = None) -> None:
+        self._words: dict[str, int] = {}
+        self._cache: OrderedDict[str, IntArray] = OrderedDict()
+        self._cached = 0
+        self._encode: Callable[[str], IntArray]
+        if tokenizer is None:
+            self.name, self.exact = "estimate", False
+            self._encode = self._stand_in
+        else:
+            path, real = _load(Path(tokenizer))
+            self.name, self.exact = str(path), True
+            self._encode = lambda text: np.array(
+                real.encode(text, add_special_tokens=False).ids, dtype=np.int32
+            )
+
+    def encode(self, text: str, key: str | None = None) -> IntArray:
+        """Ids of a text: int32 `[n]`, not to be written to. `key` stands for it in the cache."""
+        if not text:
+            return _NONE
+        name = text if key is None else key
+        found = self._cache.get(name)
+        if found is not None:
+            self._cache.move_to_end(name)
+            return found
+        ids = self._encode(text)
+        if len(ids) < CACHED_IDS // 4 and (key is not None or len(text) < 200):
+            self._cache[name] = ids
+            self._cached += len(ids)
+            while self._cached > CACHED_IDS:
+                _, old = self._cache.popitem(last=False)
+                self._cached -= len(old)
+        return ids
+
+    def _stand_in(self, text: str) -> IntArray:
+        words = self._words
+        if len(words) > VOCABULARY:
+            words.clear()
+        out = array("i")
+        add = out.append
+        for bit in _BITS.findall(text):
+            number = words.get(bit)
+            if number is None:
+                number = words[bit] = crc32(bit.encode("utf-8", "surrogatepass")) & 0x7FFFFFFF
+            add(number)
+        return np.frombuffer(out, dtype=np.int32) if len(out) else _NONE
+
+
+def special(name: str) -> IntArray:
+    """One id that stands for a control token, or for anything that no text can be."""
+    return np.array([-1 - (crc32(name.encode()) & 0x7FFFFFFE)], dtype=np.int32)
+
+
+def opaque(key: str, count: int) -> IntArray:
+    """`count` ids that stand for something that is no text (an image, a redacted piece): the same
+    for the same key, and for no other."""
+    start = crc32(key.encode())
+    steps = np.arange(count, dtype=np.uint64) * np.uint64(0x9E3779B1) + np.uint64(start)
+    return (-1 - (steps % np.uint64(0x7FFFFFFE)).astype(np.int64)).astype(np.int32)
+
+
+def _load(given: Path) -> tuple[Path, Any]:
+    path = given.expanduser()
+    if path.is_dir():
+        path = path / "tokenizer.json"
+    if not path.is_file():
+        raise TokenizerUnusable(f"there is no tokenizer file at {path}.")
+    try:
+        from tokenizers import Tokenizer
+    except ImportError as error:
+        raise TokenizerUnusable(
+            f"reading {path} needs the package `tokenizers`: pip install tokenizers."
+        ) from error
+    try:
+        return path, Tokenizer.from_file(str(path))
+    except Exception as error:  # the library raises bare Exceptions
+        raise TokenizerUnusable(f"{path} is no tokenizer.json: {error}") from error
+
+
+_NONE = np.empty(0, dtype=np.int32)
