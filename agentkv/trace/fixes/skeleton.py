@@ -1,0 +1,102 @@
+"""`Skeleton`: what all versions of a text have in common, in order; learnt one version at a time."""
+
+from __future__ import annotations
+
+import re
+from difflib import SequenceMatcher
+
+_BITS = re.compile(r"\w+|[^\w\s]|\s+")
+LONG = 3000
+"""Middles of more bits than this are taken as changed whole."""
+LEAST = 3
+"""Bits that agree between two changes, at least; fewer agree by chance (a colon, a blank)."""
+
+
+class Skeleton:
+    """Runs of bits (words, marks, blanks) that every version has, with gaps between them."""
+
+    def __init__(self, text: str) -> None:
+        self.runs: list[list[str]] = [_BITS.findall(text)]
+        self.open_start = self.open_end = False
+        self.versions = 1
+        self._last = text
+
+    def add(self, text: str) -> None:
+        """Narrow it to what `text` has as well."""
+        if text == self._last:
+            return
+        self._last = text
+        self.versions += 1
+        flat: list[str | None] = [None] if self.open_start else []
+        for index, run in enumerate(self.runs):
+            if index:
+                flat.append(None)
+            flat += run
+        if self.open_end:
+            flat.append(None)
+        kept = _common(flat, list(_BITS.findall(text)))
+        self.open_start = bool(kept) and kept[0] is None
+        self.open_end = len(kept) > 1 and kept[-1] is None
+        runs: list[list[str]] = [[]]
+        for bit in kept:
+            if bit is None:
+                runs.append([])
+            else:
+                runs[-1].append(bit)
+        self.runs = [r for r in runs if r]
+
+    @property
+    def changes(self) -> bool:
+        """Whether anything changed between versions, and anything stayed."""
+        return self.versions > 1 and bool(self.runs)
+
+    def split(self, text: str) -> tuple[str, list[str]] | None:
+        """What stays, and the values of the gaps, in order. None when the text does not fit."""
+        fixed: list[str] = []
+        values: list[str] = []
+        at = 0
+        for index, run in enumerate(self.runs):
+            needle = "".join(run)
+            where = text.find(needle, at)
+            if where < 0 or (index == 0 and not self.open_start and where != 0):
+                return None
+            if where > at and text[at:where].strip():
+                values.append(text[at:where].strip())
+            fixed.append(needle)
+            at = where + len(needle)
+        if text[at:].strip():
+            values.append(text[at:].strip())
+        return "".join(fixed), values
+
+
+def _common(old: list[str | None], new: list[str]) -> list[str | None]:
+    """`old` narrowed to what `new` has in the same order; None stands for a gap."""
+    head = 0
+    while head < min(len(old), len(new)) and old[head] == new[head]:
+        head += 1
+    tail = 0
+    while tail < min(len(old), len(new)) - head and old[-1 - tail] == new[-1 - tail]:
+        tail += 1
+    middle_old, middle_new = old[head : len(old) - tail], new[head : len(new) - tail]
+    out: list[str | None] = list(old[:head])
+    if middle_old or middle_new:
+        if len(middle_old) > LONG or len(middle_new) > LONG:
+            out.append(None)
+        else:
+            out += _aligned(middle_old, middle_new)
+    out += old[len(old) - tail :] if tail else []
+    merged: list[str | None] = []
+    for bit in out:
+        if bit is not None or not merged or merged[-1] is not None:
+            merged.append(bit)
+    return merged
+
+
+def _aligned(old: list[str | None], new: list[str]) -> list[str | None]:
+    out: list[str | None] = [None]
+    matcher = SequenceMatcher(None, old, new, autojunk=False)
+    for a, _, size in matcher.get_matching_blocks():
+        run = old[a : a + size]
+        if len(run) >= LEAST and any(b and b.strip() and b.isalnum() for b in run):
+            out += [*run, None]
+    return out
