@@ -259,6 +259,37 @@ def restart(
     _finish([report], as_json)
 
 
+class TracePart(StrEnum):
+    hash = "hash"
+    tau = "tau"
+    speed = "speed"
+
+
+@app.command()
+def trace(
+    part: Annotated[
+        list[TracePart] | None, typer.Option("--part", help="One part; may be repeated [all].")
+    ] = None,
+    traces: Traces = None,
+    as_json: Json = False,
+) -> None:
+    """Replay of recorded traffic: known rates, a naive model beside ours, speed and memory."""
+    from agentkv.bench import trace as bench
+    from agentkv.bench.prompts import find_traces
+
+    reports = []
+    with _traces():
+        folder = find_traces(traces)
+        for name in part or list(TracePart):
+            if name is TracePart.hash:
+                reports.append(bench.hash_traces(folder))
+            elif name is TracePart.tau:
+                reports.append(bench.tau(folder))
+            else:
+                reports.append(bench.speed())
+    _finish(reports, as_json)
+
+
 class LintPart(StrEnum):
     prompts = "prompts"
     samples = "samples"
