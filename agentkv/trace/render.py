@@ -11,12 +11,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from agentkv.engine.types import IntArray, RenderedPrompt, Span
 from agentkv.trace.call import Call, Part, Piece
 from agentkv.trace.tokens import Encoder, opaque, special
+
+if TYPE_CHECKING:
+    from agentkv.trace.template import EngineWriter, TemplateWriter
 
 IMAGE_TOKENS = 256
 """Of an image, where nothing else is known: providers count 85 to 1,600."""
@@ -56,7 +60,8 @@ class Rendered:
 
 class Renderer:
     """`tokenizer`: a `tokenizer.json` or its folder; None for the estimate. `template`: a chat
-    template file (Jinja), a `tokenizer_config.json`, or a model's folder.
+    template file (Jinja), a `tokenizer_config.json`, or a model's folder. With the same folder for
+    both, ids are exactly those of the engine.
 
     Raises `TokenizerUnusable`, or `UnsupportedModel` / `FileNotFoundError` for a template that
     cannot be read.
@@ -68,11 +73,15 @@ class Renderer:
         self.encoder = Encoder(tokenizer)
         self.template_failures = 0
         """Calls that the template refused; they were rendered without it."""
-        self._template = None
+        self._template: TemplateWriter | EngineWriter | None = None
         if template is not None:
-            from agentkv.trace.template import TemplateWriter
+            from agentkv.trace.template import EngineWriter, TemplateWriter
 
-            self._template = TemplateWriter(Path(template), self.encoder)
+            folder = Path(template).expanduser()
+            if tokenizer is not None and folder.is_dir() and Path(tokenizer).expanduser() == folder:
+                self._template = EngineWriter(folder)
+            else:
+                self._template = TemplateWriter(folder, self.encoder)
 
     @property
     def name(self) -> str:

@@ -103,6 +103,57 @@ class TemplateWriter:
         return np.concatenate(out)
 
 
+class EngineWriter:
+    """Renders calls exactly as the engine does with the model in `folder`: its template, its
+    tokenizer, its rules for special tokens. Pieces within a message are placed by their length."""
+
+    def __init__(self, folder: Path) -> None:
+        from agentkv.engine.text.render import Renderer as EngineRenderer
+        from agentkv.engine.text.tokenizer import Tokenizer
+
+        self._renderer = EngineRenderer.load(folder, Tokenizer.load(folder), replay_entries=0)
+        if self._renderer.template is None:
+            raise FileNotFoundError(f"there is no chat template in {folder}.")
+        self._encoder = Encoder(folder)
+
+    def render(self, call: Call) -> Rendered | None:
+        """None when the template refuses the call."""
+        try:
+            messages, tools, homes = _request(call)
+            prompt = self._renderer.render(messages, tools or None)
+        except (EngineError, ValueError, KeyError, TypeError):
+            return None
+        places: dict[str, int] = {f"messages[{i}]": home for i, home in enumerate(homes)}
+        for number, part in enumerate(call.parts):
+            if part.kind == "tools":
+                places["tools"] = number
+        spans: list[Span] = []
+        pieces: list[PieceSpan] = []
+        for span in prompt.spans:
+            home = places.get(span.name)
+            spans.append(_span(call, home, span.name, span.kind, span.start, span.end))
+            if home is not None:
+                pieces += _by_length(call.parts[home], home, span.start, span.end)
+        answer = [piece_ids(self._encoder, p) for p in call.answer]
+        return Rendered(
+            RenderedPrompt(token_ids=prompt.token_ids, spans=tuple(spans), text=prompt.text),
+            tuple(pieces),
+            np.concatenate(answer) if answer else _NONE,
+            tokens=len(prompt.token_ids),
+        )
+
+
+def _by_length(part: Part, number: int, start: int, end: int) -> list[PieceSpan]:
+    total = sum(max(1, p.size) for p in part.pieces)
+    out: list[PieceSpan] = []
+    done = 0
+    for index, piece in enumerate(part.pieces):
+        first = start + (end - start) * done // total
+        done += max(1, piece.size)
+        out.append(PieceSpan(number, index, first, start + (end - start) * done // total))
+    return out
+
+
 def _load(path: Path) -> ChatTemplate:
     if path.is_dir():
         found = ChatTemplate.load(path, NAMED)
@@ -134,9 +185,8 @@ def _request(call: Call) -> tuple[list[dict[str, Any]], list[dict[str, Any]], li
         role = {"developer": "system", "model": "assistant", "function": "tool"}.get(
             part.role or "user", part.role or "user"
         )
-        text = "\n".join(
-            p.text for p in part.pieces if p.kind in ("text", "document", "tool_result")
-        )
+        # Content blocks are joined as they are, as the engine does.
+        text = "".join(p.text for p in part.pieces if p.kind in ("text", "document", "tool_result"))
         results = [p for p in part.pieces if p.kind == "tool_result"]
         if role == "user" and results:
             role = "tool"

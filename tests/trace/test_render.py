@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,6 @@ from agentkv.trace.call import Call, Part, Piece, Where
 from agentkv.trace.render import Renderer
 from agentkv.trace.tokens import Encoder, TokenizerUnusable, opaque
 from tests.trace.build import call, chat
-import itertools
 
 
 def test_spans_and_pieces_cover_the_prompt_in_order() -> None:

@@ -24,8 +24,10 @@ class Hit:
 class CacheModel(Protocol):
     """Feed it calls in the order of their arrival."""
 
-    name: str
-    """In words, with its size: `agentkv, unlimited`."""
+    @property
+    def name(self) -> str:
+        """In words, with its size: `agentkv, unlimited`."""
+        ...
 
     def call(self, call: Call, rendered: Rendered, namespace: Namespace) -> Hit:
         """What is served to a call; its prompt and answer are in the cache afterwards."""
@@ -38,6 +40,5 @@ class CacheModel(Protocol):
 
 
 def namespace_of(call: Call) -> Namespace:
-    """What must be equal for two calls to share anything: model, salt, and what has ids of its own."""
-    own = call.session if call.blocks is not None and not call.parts else None
-    return (("model", call.model), ("salt", call.salt), ("ids", own))
+    """What must be equal for two calls to share anything: the model, and the salt."""
+    return (("model", call.model), ("salt", call.salt))

@@ -1,29 +1,41 @@
-"""Prefix caches of engines, on the tree that serves requests here: agentkv, SGLang, vLLM, and
-providers that cache what begins alike."""
+"""Prefix caches on the tree that serves requests here: those of engines, and those of providers
+that cache whatever begins alike."""
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import deque
+from collections.abc import Callable
+from typing import cast
 
 import numpy as np
 
-from agentkv.engine.kv.tree import EvictionKey, RadixTree, hot_lru, lru
+from agentkv.engine.kv.tree import EvictionKey, Node, hot_lru, lru
+from agentkv.engine.types import IntArray
 from agentkv.trace.caches.base import Hit, Namespace
+from agentkv.trace.caches.tree import AgingTree
 from agentkv.trace.call import Call
 from agentkv.trace.render import Rendered
 
-UNLIMITED = 24_000_000
-"""Ids that a cache without a size holds at most: 200 MB. What is least recently used goes."""
+UNLIMITED = 16_000_000
+"""Ids that a cache without a size holds at most, which is 80 MB. Beyond, what is least recently
+used goes, and the cache says that it is `capped`."""
 
-POLICIES: dict[str, EvictionKey] = {"lru": lru, "hot_lru": hot_lru}
+
+def lfu(node: Node) -> float:
+    """Least often used first, and of those the least recently used."""
+    return node.hits + node.last_use * 2.0**-40
+
+
+POLICIES: dict[str, EvictionKey] = {"lru": lru, "hot_lru": hot_lru, "lfu": lfu}
 
 
 class RadixCache:
     """A radix tree over pages of `page_size` tokens.
 
-    `size`: tokens it holds; None: unlimited. `minimum`: shorter matches serve nothing. `step`: a
-    served length is a multiple of it above the minimum. `seconds`: what was not used for so long
-    is gone (only where calls have times).
+    `size`: tokens it holds; None: unlimited. `least(model)`: shorter matches serve nothing. `step`:
+    what is served beyond that minimum comes in steps of so many tokens. `seconds`: what was not
+    used for so long is gone, where calls have times. `held_ids`: what an unlimited cache holds at
+    most.
     """
 
     def __init__(
@@ -33,22 +45,30 @@ class RadixCache:
         page_size: int = 1,
         size: int | None = None,
         policy: str = "hot_lru",
-        minimum: int = 0,
+        least: Callable[[str], int] | None = None,
         step: int = 1,
         seconds: float | None = None,
-        limit_last: bool = True,
+        held_ids: int = UNLIMITED,
     ) -> None:
-        self.name = f"{name}, " + ("unlimited" if size is None else f"{size:,} tokens")
+        if policy not in POLICIES:
+            raise ValueError(f"no policy is called {policy!r}; there are: {', '.join(POLICIES)}.")
+        if seconds is not None and policy != "lru":
+            raise ValueError("a time to live needs the policy lru.")
+        self._title = name
         self.size = size
-        self.minimum = minimum
-        self.step = step
-        self.seconds = seconds
+        self.policy = policy
+        self._least = least
+        self._step = step
+        self._seconds = seconds
         self._page = page_size
-        self._limit_last = limit_last
-        self._policy = POLICIES[policy]
-        self._trees: dict[int, RadixTree] = {}
-        self._seen: OrderedDict[Namespace, float] = OrderedDict()
+        self._most = held_ids
+        self._trees: dict[int, AgingTree] = {}
+        self._ages: dict[int, _Ages] = {}
         self._capped = False
+
+    @property
+    def name(self) -> str:
+        return f"{self._title}, " + ("unlimited" if self.size is None else f"{self.size:,} tokens")
 
     @property
     def capped(self) -> bool:
@@ -57,73 +77,84 @@ class RadixCache:
     @property
     def held(self) -> int:
         """Tokens in the cache now."""
-        return sum((t.evictable_tokens + t.locked_tokens) * per for per, t in self._trees.items())
+        return sum(tree.held * per for per, tree in self._trees.items())
 
     @property
     def evicted(self) -> int:
-        """Tokens that were evicted so far."""
-        return sum(t.evicted_tokens_total * per for per, t in self._trees.items())
+        """Tokens that were evicted, or expired, so far."""
+        return sum(tree.evicted_tokens_total * per for per, tree in self._trees.items())
 
     def call(self, call: Call, rendered: Rendered, namespace: Namespace) -> Hit:
-        tree = self._tree(rendered.per_id)
         per = rendered.per_id
+        tree = self._tree(per)
+        if self._seconds is not None and call.time is not None:
+            tree.expire(self._ages[per].oldest(call.time - self._seconds))
         ids = rendered.prompt.token_ids
-        self._expire(call, tree, namespace)
-        # At least one token is computed: its output is the next token. A block of a hash trace is
-        # more than one token, so that the last one may be served.
-        limit = len(ids) - 1 if self._limit_last and per == 1 else len(ids)
+        # At least one token is computed: its output is the next token. The last block of a hash
+        # trace stands for many tokens, and all but one of them can be served.
+        limit = len(ids) - 1 if per == 1 else len(ids)
         match = tree.match(namespace, ids, limit)
-        self._keep(tree, namespace, rendered, match.length)
-        found = min(match.length * per, rendered.tokens)
-        known = min(match.known * per, rendered.tokens)
-        cached = found
-        if cached < max(self.minimum, 1):
-            cached = 0
-        elif self.step > 1:
-            cached = self.minimum + (cached - self.minimum) // self.step * self.step
+        most = max(0, rendered.tokens - 1)
+        known = min(match.known * per, most)
+        cached = self._served(min(match.length * per, most), call.model)
+        self._keep(tree, namespace, rendered)
+        if self._seconds is not None and call.time is not None:
+            self._ages[per].note(call.time, tree.clock)
         return Hit(cached, max(known, cached))
 
-    def _keep(
-        self, tree: RadixTree, namespace: Namespace, rendered: Rendered, matched: int
-    ) -> None:
+    def _served(self, found: int, model: str) -> int:
+        least = self._least(model) if self._least is not None else 1
+        if found < least:
+            return 0
+        return found if self._step == 1 else least + (found - least) // self._step * self._step
+
+    def _keep(self, tree: AgingTree, namespace: Namespace, rendered: Rendered) -> None:
+        """Put prompt and answer into the tree; a prompt that is longer than the cache stays out."""
         full = rendered.full
-        # The last token of an answer was sampled and never computed.
+        # The last token of an answer was sampled, and never computed.
         whole = len(full) - 1 if len(rendered.answer_ids) else len(full)
-        whole -= whole % self._page
-        size = UNLIMITED if self.size is None else self.size // rendered.per_id
+        whole -= whole % tree.page_size
         ids = full[:whole]
-        missing = whole - matched
-        if missing <= 0 or whole > size:
-            self._touch(tree, namespace, full, matched)
+        size = self._most if self.size is None else self.size // rendered.per_id
+        match = tree.match(namespace, ids)
+        if not whole or (whole > size and not match.length):
             return
-        node = tree.lock(namespace, tree.match(namespace, ids, matched))
-        free = size - tree.evictable_tokens - tree.locked_tokens
-        if missing > free:
-            tree.evict(missing - free)
-            self._capped |= self.size is None
-        tree.insert(namespace, ids, np.zeros(whole, dtype=np.int32))
+        node = tree.lock(namespace, match)
+        missing = whole - match.length
+        if missing and whole <= size:
+            free = size - tree.held
+            if missing > free:
+                tree.evict(missing - free)
+                self._capped |= self.size is None
+            # Nobody reads slots here: a byte each is enough to count them.
+            tree.insert(namespace, ids, cast(IntArray, np.zeros(whole, dtype=np.int8)))
         tree.unlock(node)
 
-    def _touch(self, tree: RadixTree, namespace: Namespace, ids: object, matched: int) -> None:
-        if matched:
-            assert isinstance(ids, np.ndarray)
-            tree.unlock(tree.lock(namespace, tree.match(namespace, ids, matched)))
-
-    def _tree(self, per_id: int) -> RadixTree:
+    def _tree(self, per_id: int) -> AgingTree:
         found = self._trees.get(per_id)
         if found is None:
             page = self._page if per_id == 1 else 1
-            found = self._trees[per_id] = RadixTree(
-                page, eviction=self._policy, tombstone_tokens=UNLIMITED // 4
+            found = self._trees[per_id] = AgingTree(
+                page, eviction=POLICIES[self.policy], tombstone_tokens=self._most // 8
             )
+            self._ages[per_id] = _Ages()
         return found
 
-    def _expire(self, call: Call, tree: RadixTree, namespace: Namespace) -> None:
-        """With a time to live, a namespace that was quiet for so long is empty again."""
-        if self.seconds is None or call.time is None:
-            return
-        last = self._seen.get(namespace)
-        if last is not None and call.time - last > self.seconds:
-            tree.flush()
-            self._seen.clear()
-        self._seen[namespace] = max(call.time, last or call.time)
+
+class _Ages:
+    """Which reading of a tree's clock was reached at which time. Times that run backwards (several
+    logs, one after the other) count as the latest one before them."""
+
+    def __init__(self) -> None:
+        self._readings: deque[tuple[float, int]] = deque()
+        self._oldest = 0
+
+    def note(self, time: float, clock: int) -> None:
+        last = self._readings[-1][0] if self._readings else time
+        self._readings.append((max(time, last), clock))
+
+    def oldest(self, time: float) -> int:
+        """The clock at the last call before `time`: whatever was used then and not since is old."""
+        while self._readings and self._readings[0][0] < time:
+            self._oldest = self._readings.popleft()[1]
+        return self._oldest

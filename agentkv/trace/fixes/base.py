@@ -57,5 +57,5 @@ def add_to_tail(parts: Sequence[Part], text: str) -> list[Part]:
     if at is None:
         out.append(Part("messages[tail]", "context", "user", (Piece("text", text),)))
     else:
-        out[at] = with_pieces(out[at], [*out[at].pieces, Piece("text", text)])
+        out[at] = with_pieces(out[at], [*out[at].pieces, Piece("text", f"\n\n{text}")])
     return out

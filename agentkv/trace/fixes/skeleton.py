@@ -43,7 +43,11 @@ class Skeleton:
                 runs.append([])
             else:
                 runs[-1].append(bit)
-        self.runs = [r for r in runs if r]
+        last = len(runs) - 1
+        cut = [_whole_words(r, before=i > 0, after=i < last) for i, r in enumerate(runs)]
+        self.open_start |= bool(cut) and not cut[0]
+        self.open_end |= bool(cut) and not cut[-1]
+        self.runs = [r for r in cut if r]
 
     @property
     def changes(self) -> bool:
@@ -67,6 +71,18 @@ class Skeleton:
         if text[at:].strip():
             values.append(text[at:].strip())
         return "".join(fixed), values
+
+
+def _whole_words(run: list[str], *, before: bool, after: bool) -> list[str]:
+    """A run without the words that a gap beside it cuts in two."""
+    start, end = 0, len(run)
+    if before:
+        while start < end and not run[start].isspace():
+            start += 1
+    if after:
+        while end > start and not run[end - 1].isspace():
+            end -= 1
+    return run[start:end]
 
 
 def _common(old: list[str | None], new: list[str]) -> list[str | None]:
