@@ -51,6 +51,36 @@ class Record:
     full: IntArray
     computed: int = 0
 
+    @property
+    def earlier(self) -> Earlier:
+        return Earlier(self.prompt, self.spans, self.full)
+
+
+@dataclass(frozen=True, slots=True)
+class Earlier:
+    """What an earlier call was sent (`prompt`, and its spans), and `full`: with its output, where
+    that is known."""
+
+    prompt: IntArray
+    spans: tuple[Span, ...] = ()
+    full: IntArray | None = None
+
+    @property
+    def all(self) -> IntArray:
+        return self.prompt if self.full is None else self.full
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Why one prompt is not the other one grown longer.
+
+    `at`: the first token that differs; None where the new prompt only grew (`appended`).
+    """
+
+    reason: Reason
+    at: int | None = None
+    detail: str | None = None
+
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
@@ -211,104 +241,9 @@ class Explainer:
     # -- what differs
 
     def _compare(self, prompt: RenderedPrompt, old: Record, matched: int, *, named: bool) -> Miss:
-        reason: Reason
-        at = common_prefix(prompt.token_ids, old.full)
-        here, there = _span_at(prompt.spans, at), _span_at(old.spans, at)
-        if at >= len(old.prompt):
-            return self._after_prompt(prompt, old, matched, at)
-        if here is None or there is None:
-            # No spans (a raw prompt): all that can be said is where the texts part.
-            reason = "appended" if at >= len(old.prompt) else "text_changed"
-            return self._miss(prompt, matched, reason, old, at)
-        if _only_tail_left(old.spans, prompt.spans, there):
-            return self._after_prompt(prompt, old, matched, at)
-        if _moved_by_template(prompt.spans, old.spans):
-            # What stood where the prompts part is what went elsewhere.
-            part = there.name if there.digest in {s.digest for s in prompt.spans} else here.name
-            detail = f"the chat template writes {part} elsewhere as the conversation grows"
-            return self._miss(prompt, matched, "template", old, at, detail)
-        if here.digest and (here.name, here.digest) == (there.name, there.digest):
-            return self._rewritten(prompt, old, matched, at, here, there)
-        if here.kind == "tools" or there.kind == "tools":
-            return self._tools(prompt, old, matched, at, here, there)
-        if here.kind == "documents" or there.kind == "documents":
-            same_set = sorted(here.items) == sorted(there.items) or _same_kind_set(
-                prompt.spans, old.spans, "documents"
-            )
-            reason = (
-                "document_order" if same_set and here.digest != there.digest else "text_changed"
-            )
-            return self._miss(prompt, matched, reason, old, at)
-        if here.kind == "template" or there.kind == "template":
-            return self._miss(prompt, matched, "template", old, at)
-        if here.kind in ("history", "question") and there.kind in ("history", "question"):
-            reason, words = self._history(prompt, old)
-            if reason == "first_call" and named:
-                # One session that asks unrelated questions: what changed is the question.
-                reason = "text_changed"
-            return self._miss(prompt, matched, reason, old, at, words)
-        return self._miss(prompt, matched, "text_changed", old, at, _swapped(prompt, old, here))
-
-    def _after_prompt(self, prompt: RenderedPrompt, old: Record, matched: int, at: int) -> Miss:
-        """Everything that the old call was sent is still there: did its answer come back as it was?"""
-        answered = old.full[len(old.prompt) :]
-        got = at - len(old.prompt)
-        if 0 <= got < len(answered) and self._decode is not None:
-            was = self._decode(answered)
-            now = self._decode(prompt.token_ids[len(old.prompt) :])
-            if was and now.startswith(was):
-                return self._miss(prompt, matched, "retokenized", old, at)
-            if was.strip() and "".join(now.split()).startswith("".join(was.split())):
-                detail = "the answer came back with other white space"
-                return self._miss(prompt, matched, "history_edited", old, at, detail)
-            if "</think>" in was and now.lstrip().startswith(was.split("</think>")[-1].strip()):
-                return self._miss(prompt, matched, "reasoning_stripped", old, at)
-        return self._miss(prompt, matched, "appended", None, None)
-
-    def _rewritten(
-        self, prompt: RenderedPrompt, old: Record, matched: int, at: int, here: Span, there: Span
-    ) -> Miss:
-        """The caller sent one text under one name, and the template wrote it in two ways."""
-        reason: Reason = "template"
-        if self._decode is not None and there.role == "assistant":
-            was = self._decode(old.full[there.start : there.end])
-            now = self._decode(prompt.token_ids[here.start : here.end])
-            if "</think>" in was and "</think>" not in now:
-                reason = "reasoning_stripped"
-        detail = f"the chat template writes {here.name} in another way than before"
-        return self._miss(prompt, matched, reason, old, at, detail)
-
-    def _tools(
-        self, prompt: RenderedPrompt, old: Record, matched: int, at: int, here: Span, there: Span
-    ) -> Miss:
-        now, was = _items(prompt.spans, "tools"), _items(old.spans, "tools")
-        if now != was and sorted(now) == sorted(was):
-            first = next(i for i, (a, b) in enumerate(zip(was, now, strict=True)) if a != b)
-            return self._miss(
-                prompt,
-                matched,
-                "tool_order",
-                old,
-                at,
-                f"tool {first + 1} was {was[first]}, is {now[first]}",
-            )
-        added = [n for n in now if n not in was]
-        gone = [n for n in was if n not in now]
-        parts = [f"added {', '.join(added)}"] if added else []
-        parts += [f"removed {', '.join(gone)}"] if gone else []
-        return self._miss(prompt, matched, "tool_changed", old, at, "; ".join(parts) or None)
-
-    def _history(self, prompt: RenderedPrompt, old: Record) -> tuple[Reason, str | None]:
-        mine = [s.digest for s in prompt.spans if s.kind in ("history", "question")]
-        theirs = [s.digest for s in old.spans if s.kind in ("history", "question")]
-        if not set(mine) & set(theirs):
-            return "first_call", None
-        for drop in range(1, len(theirs)):
-            # The old prompt's last message is its question, which need not have been kept.
-            kept = theirs[drop:-1] if drop < len(theirs) - 1 else theirs[drop:]
-            if kept == mine[: len(kept)]:
-                return "history_truncated", f"{drop} messages are gone from its beginning"
-        return "history_edited", None
+        found = compare(prompt, old.earlier, decode=self._decode, named=named)
+        before = old if found.at is not None else None
+        return self._miss(prompt, matched, found.reason, before, found.at, found.detail)
 
     def _miss(
         self,
@@ -334,7 +269,108 @@ class Explainer:
         )
 
 
-def _swapped(prompt: RenderedPrompt, old: Record, here: Span) -> str | None:
+def compare(
+    prompt: RenderedPrompt, old: Earlier, *, decode: Decode | None = None, named: bool = True
+) -> Difference:
+    """Where and why `prompt` parts from an earlier one.
+
+    `decode` turns ids into text, for what only the text can tell. `named`: the two are known to be
+    of one session. The spans of both are used where there are any; without them all that can be
+    said is where the ids part.
+    """
+    at = common_prefix(prompt.token_ids, old.all)
+    here, there = _span_at(prompt.spans, at), _span_at(old.spans, at)
+    if at >= len(old.prompt):
+        return _after_prompt(prompt, old, at, decode)
+    if here is None or there is None:
+        return Difference("text_changed", at)
+    if _only_tail_left(old.spans, prompt.spans, there):
+        return _after_prompt(prompt, old, at, decode)
+    if _moved_by_template(prompt.spans, old.spans):
+        # What stood where the prompts part is what went elsewhere.
+        part = there.name if there.digest in {s.digest for s in prompt.spans} else here.name
+        detail = f"the chat template writes {part} elsewhere as the conversation grows"
+        return Difference("template", at, detail)
+    if here.digest and (here.name, here.digest) == (there.name, there.digest):
+        return _rewritten(prompt, old, at, here, there, decode)
+    if here.kind == "tools" or there.kind == "tools":
+        return _tools(prompt, old, at)
+    if here.kind == "documents" or there.kind == "documents":
+        same_set = sorted(here.items) == sorted(there.items) or _same_kind_set(
+            prompt.spans, old.spans, "documents"
+        )
+        ordered = same_set and here.digest != there.digest
+        return Difference("document_order" if ordered else "text_changed", at)
+    if here.kind == "template" or there.kind == "template":
+        return Difference("template", at)
+    if here.kind in ("history", "question") and there.kind in ("history", "question"):
+        reason, words = _history(prompt, old)
+        if reason == "first_call" and named:
+            # One session that asks unrelated questions: what changed is the question.
+            reason = "text_changed"
+        return Difference(reason, at, words)
+    return Difference("text_changed", at, _swapped(prompt, old, here))
+
+
+def _after_prompt(
+    prompt: RenderedPrompt, old: Earlier, at: int, decode: Decode | None
+) -> Difference:
+    """Everything that the old call was sent is still there: did its answer come back as it was?"""
+    answered = old.all[len(old.prompt) :]
+    got = at - len(old.prompt)
+    if 0 <= got < len(answered) and decode is not None:
+        was = decode(answered)
+        now = decode(prompt.token_ids[len(old.prompt) :])
+        if was and now.startswith(was):
+            return Difference("retokenized", at)
+        if was.strip() and "".join(now.split()).startswith("".join(was.split())):
+            detail = "the answer came back with other white space"
+            return Difference("history_edited", at, detail)
+        if "</think>" in was and now.lstrip().startswith(was.split("</think>")[-1].strip()):
+            return Difference("reasoning_stripped", at)
+    return Difference("appended")
+
+
+def _rewritten(
+    prompt: RenderedPrompt, old: Earlier, at: int, here: Span, there: Span, decode: Decode | None
+) -> Difference:
+    """The caller sent one text under one name, and the template wrote it in two ways."""
+    reason: Reason = "template"
+    if decode is not None and there.role == "assistant":
+        was = decode(old.all[there.start : there.end])
+        now = decode(prompt.token_ids[here.start : here.end])
+        if "</think>" in was and "</think>" not in now:
+            reason = "reasoning_stripped"
+    detail = f"the chat template writes {here.name} in another way than before"
+    return Difference(reason, at, detail)
+
+
+def _tools(prompt: RenderedPrompt, old: Earlier, at: int) -> Difference:
+    now, was = _items(prompt.spans, "tools"), _items(old.spans, "tools")
+    if now != was and sorted(now) == sorted(was):
+        first = next(i for i, (a, b) in enumerate(zip(was, now, strict=True)) if a != b)
+        return Difference("tool_order", at, f"tool {first + 1} was {was[first]}, is {now[first]}")
+    added = [n for n in now if n not in was]
+    gone = [n for n in was if n not in now]
+    parts = [f"added {', '.join(added)}"] if added else []
+    parts += [f"removed {', '.join(gone)}"] if gone else []
+    return Difference("tool_changed", at, "; ".join(parts) or None)
+
+
+def _history(prompt: RenderedPrompt, old: Earlier) -> tuple[Reason, str | None]:
+    mine = [s.digest for s in prompt.spans if s.kind in ("history", "question")]
+    theirs = [s.digest for s in old.spans if s.kind in ("history", "question")]
+    if not set(mine) & set(theirs):
+        return "first_call", None
+    for drop in range(1, len(theirs)):
+        # The old prompt's last message is its question, which need not have been kept.
+        kept = theirs[drop:-1] if drop < len(theirs) - 1 else theirs[drop:]
+        if kept == mine[: len(kept)]:
+            return "history_truncated", f"{drop} messages are gone from its beginning"
+    return "history_edited", None
+
+
+def _swapped(prompt: RenderedPrompt, old: Earlier, here: Span) -> str | None:
     """Whether what stands here now stood under another name before, in words."""
     before = next((s for s in old.spans if here.digest and s.digest == here.digest), None)
     if before is None or before.name == here.name:

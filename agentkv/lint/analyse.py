@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from agentkv.lint import suppress
 from agentkv.lint.config import Config
 from agentkv.lint.context import Context
 from agentkv.lint.discover import relative
-from agentkv.lint.finding import Finding, Fix
+from agentkv.lint.finding import Finding, Fix, Severity
 from agentkv.lint.formats import Format, Project, detect
 from agentkv.lint.result import FileResult, reported
 from agentkv.lint.rule import Rule, find
@@ -34,6 +34,8 @@ class Lint:
     """Codes of the rules."""
     context: Context
     counter: Counter
+    severities: dict[str, Severity] = field(default_factory=dict)
+    """Severities that the configuration gives to codes."""
 
     @classmethod
     def of(cls, config: Config, project: Project) -> Lint:
@@ -48,7 +50,8 @@ class Lint:
             stability=dict(config.stability),
         )
         rules = config.rules()
-        return cls(config, project, rules, frozenset(r.code for r in rules), context, tokens)
+        codes = frozenset(r.code for r in rules)
+        return cls(config, project, rules, codes, context, tokens, config.severity_of())
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +104,14 @@ def analyse(source: Source, lint: Lint, *, format: str | None = None) -> Analysi
     kept = list(_proposed(parted.kept, document, source, lint.context, lint.project))
     if suppress.CODE in ran and document.suppressions:
         kept += suppress.unused(document, source, parted.used, ran)
+    kept = [_graded(f, lint.severities) for f in kept]
     kept.sort(key=lambda f: (f.slice.start, f.code))
     return Analysis(source, kind, document, tuple(kept), tuple(parted.suppressed), tuple(notes))
+
+
+def _graded(finding: Finding, severities: dict[str, Severity]) -> Finding:
+    severity = severities.get(finding.code, finding.severity)
+    return finding if severity == finding.severity else replace(finding, severity=severity)
 
 
 def _proposed(

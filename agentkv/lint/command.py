@@ -163,7 +163,8 @@ def _once(options: Options, found: Found, paths: list[Path], stdin: Stdin | None
 def status(report: Report, found: Found, options: Options) -> int:
     """The exit status of a report."""
     read = [f for f in report.files if f.skipped is None]
-    if report.skipped and not read:
+    # Nothing was looked at: not a clean result, except where a hook's files were all left out.
+    if not read and (report.skipped or not options.force_exclude):
         return FAILED
     if options.exit_zero:
         return CLEAN

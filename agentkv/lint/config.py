@@ -47,6 +47,9 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Globs of paths below the root, and the rules that are off there."""
     severity: Severity = "warning"
     """The least severity that is reported."""
+    severities: dict[str, Severity] = {}
+    """How grave the findings of a rule are, whatever they cost: codes, prefixes or names of rules.
+    The most exact one counts. In a file, `severity` may be this table too."""
     fail_on: FailOn = "warning"
     """The least severity that makes the exit status 1."""
     max_loss: int | None = None
@@ -84,6 +87,20 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             return Selection((*self.select, *self.extend_select), self.ignore).rules()
         except ValueError as error:
             raise ConfigError(str(error)) from None
+
+    def severity_of(self) -> dict[str, Severity]:
+        """What `severities` says, by code. Raises `ConfigError` for rules that do not exist."""
+        found: dict[str, Severity] = {}
+        ranked: list[tuple[str, list[type[Rule]]]] = []
+        for word in self.severities:
+            try:
+                ranked.append((word, matching(word)))
+            except ValueError as error:
+                raise ConfigError(f"`severity.{word}`: {error}") from None
+        # The fewer rules a word stands for, the more exact it is.
+        for word, rules in sorted(ranked, key=lambda r: -len(r[1])):
+            found |= {rule.code: self.severities[word] for rule in rules}
+        return found
 
     def mix(self) -> Traffic:
         """The traffic that costs are stated for."""
@@ -132,6 +149,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         from agentkv.lint.target import target
 
         self.rules()
+        self.severity_of()
         self.mix()
         try:
             target(self.target)
@@ -181,7 +199,7 @@ def load(
     root = _root(start, source)
     given = {name.replace("_", "-"): v for name, v in overrides.items() if v is not None}
     where = str(source) if source is not None else "the settings"
-    config = parse({**table, **given}, where)
+    config = parse({**_split_severity(table), **given}, where)
     config.check()
     return Found(config, source, root)
 
@@ -189,9 +207,22 @@ def load(
 def parse(table: Mapping[str, Any], where: str) -> Config:
     """A table of a configuration file as settings. Raises `ConfigError` naming `where`."""
     try:
-        return msgspec.convert(_plain(table), Config)
+        return msgspec.convert(_plain(_split_severity(table)), Config)
     except msgspec.ValidationError as error:
         raise ConfigError(f"{where}: {_told(str(error))}") from None
+
+
+def _split_severity(table: Mapping[str, Any]) -> Mapping[str, Any]:
+    """`severity = { KV101 = "warning", least = "info" }` as the two settings that it stands for."""
+    given = table.get("severity")
+    if not isinstance(given, Mapping):
+        return table
+    rest = {k: v for k, v in table.items() if k != "severity"}
+    named = {k: v for k, v in given.items() if k != "least"}
+    if "least" in given:
+        rest["severity"] = given["least"]
+    more = rest.get("severities", {})
+    return {**rest, "severities": {**more, **named} if isinstance(more, Mapping) else more}
 
 
 def _told(message: str) -> str:

@@ -122,6 +122,10 @@ class Part:
     placeholder: bool = False
     marker: Slice | None = None
     """A cache marker (cache_control, cachePoint) on this part."""
+    blocks: int = 1
+    """Blocks of content, as providers count them: texts, images, tool calls, tool results."""
+    marked: tuple[int, ...] = ()
+    """Which of them carry markers, from 0; empty where only `marker` is known: the last one."""
 
     @property
     def static(self) -> bool:

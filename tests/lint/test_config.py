@@ -48,6 +48,11 @@ def test_nearest_file_counts(project: Project) -> None:
         ({"per-file-ignores": {"*.py": ["nothing"]}}, "nothing"),
         ({"target": "abacus"}, "unknown target 'abacus'"),
         ({"formats": {"*.txt": "papyrus"}}, "unknown format 'papyrus'"),
+        ({"severities": {"KV101": "fatal"}}, "`severities"),
+        ({"severities": {"KV999": "info"}}, "KV999"),
+        ({"severity": {"KV101": "fatal"}}, "`severities"),
+        ({"severity": {"timestmp": "info"}}, "timestmp"),
+        ({"severity": {"least": "fatal"}}, "`severity`"),
     ],
 )
 def test_wrong_settings_are_told(table: dict[str, Any], said: str) -> None:
@@ -96,3 +101,39 @@ def test_formats_by_glob(project: Project, texts: Any) -> None:
     report = lint(root, include=["*.xyz"], formats={"*.xyz": "jinja"})
     assert [f.code for f in report.findings] == ["KV202"]
     assert report.files[0].format == "jinja"
+
+
+def test_b061_the_severity_of_a_rule_is_configurable(project: Project, texts: Any) -> None:
+    """The most exact word counts, `severity` may be the table itself, and the rest stays as it is."""
+    both = 'severities = { KV1 = "info", timestamp-in-prefix = "warning" }'
+    project({"app.py": texts.clock, "sys.j2": texts.user})
+
+    def found(settings: str, **options: Any) -> dict[str, str]:
+        Path("agentkv.toml").write_text(f"[lint]\n{settings}\n")
+        report = lint(".", **options)
+        return {f.code: f.severity for f in report.findings}
+
+    usual = found("")
+    assert set(usual) == {"KV101", "KV202"}
+    for level in ("error", "warning"):
+        assert found(f'severities = {{ KV101 = "{level}" }}') == {**usual, "KV101": level}
+        assert found(f'severity = {{ KV101 = "{level}" }}') == {**usual, "KV101": level}
+    assert found('severity = { KV101 = "info" }') == {"KV202": usual["KV202"]}
+    assert found('severity = { KV101 = "info", least = "info" }')["KV101"] == "info"
+    # The command line says what is shown, and leaves the table alone.
+    assert found('severity = { KV101 = "info" }', severity="info")["KV101"] == "info"
+    assert found(both)["KV101"] == "warning"
+    assert "KV101" not in found('severities = { KV1 = "info" }')
+
+
+def test_the_exit_status_goes_by_the_severity_that_was_set(project: Project, texts: Any) -> None:
+    from agentkv.lint.command import Options, WrongUsage, run
+
+    project({"app.py": texts.clock})
+    file = Path("agentkv.toml")
+    for level, status in (("info", 0), ("warning", 0), ("error", 1)):
+        file.write_text(f'[lint]\nfail-on = "error"\nseverity = {{ KV101 = "{level}" }}\n')
+        assert run(Options(paths=(".",))) == status
+    file.write_text('[lint]\nseverity = { KV1O1 = "info" }\n')
+    with pytest.raises(WrongUsage, match="KV1O1"):
+        run(Options(paths=(".",)))

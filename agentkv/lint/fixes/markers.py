@@ -11,7 +11,7 @@ from agentkv.lint.fixes.objects import Node
 from agentkv.lint.source import Edit, Slice, Source
 from agentkv.lint.template import Document, Hole, Template
 
-_MARK = '"cache_control": {"type": "ephemeral"}'
+MARK = '"cache_control": {"type": "ephemeral"}'
 _UUID = re.compile(
     r"""^["']?[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12}["']?$""",
     re.IGNORECASE,
@@ -25,11 +25,11 @@ def missing(document: Document, finding: Finding, source: Source, context: Conte
     if request is None or request.api not in ("anthropic", "bedrock") or request.template is None:
         return None
     if not _lasting(request.template, context):
-        return _refused(
+        return refused(
             "its system text changes: what stays the same must stand in a block of its own first."
         )
     python = document.format == "python"
-    call = _around(source, python, request.slice, "system")
+    call = around(source, python, request.slice, "system")
     if call is None:
         return None
     system = call.get("system")
@@ -57,13 +57,13 @@ def _mark_system(
             return (Edit(Slice(put, put), text),)
         if last.kind != "object" or last.get("cache_control") is not None:
             return None
-        put, text = objects.add(source, last, _MARK)
+        put, text = objects.add(source, last, MARK)
         return (Edit(Slice(put, put), text),)
     if bedrock or not (system.kind == "string" or python) or system.kind in ("list", "object"):
         return None
     return (
         Edit(Slice(system.start, system.start), '[{"type": "text", "text": '),
-        Edit(Slice(system.end, system.end), f", {_MARK}}}]"),
+        Edit(Slice(system.end, system.end), f", {MARK}}}]"),
     )
 
 
@@ -93,7 +93,7 @@ def after_dynamic(
         return None
     block, row = found.parent, found.parent.parent
     if row.kind != "list" or block.kind != "object":
-        return _refused(
+        return refused(
             "the marked block is the only one: split what stays the same from what changes first."
         )
     for other in reversed(row.children[: row.children.index(block)]):
@@ -113,7 +113,7 @@ def after_dynamic(
             edits=(Edit(Slice(put, put), text), Edit(objects.drop(source, found), "")),
             proof=("the text that is sent is the same", "as many markers as before"),
         )
-    return _refused(
+    return refused(
         "no block in front of the marker stays the same: split what does from what changes first."
     )
 
@@ -147,7 +147,7 @@ def key(document: Document, finding: Finding, source: Source, context: Context) 
         return None
     value = source.text[found.start : found.end].strip()
     if not (_UUID.match(value) or _UUID_CALL.match(value.replace(" ", ""))):
-        return _refused(
+        return refused(
             "where the key comes from is not seen here, so it is not known what it keeps apart."
         )
     return Fix(
@@ -158,7 +158,7 @@ def key(document: Document, finding: Finding, source: Source, context: Context) 
     )
 
 
-def _around(source: Source, python: bool, where: Slice, key: str) -> Node | None:
+def around(source: Source, python: bool, where: Slice, key: str) -> Node | None:
     """The object or call that a request is, by one of its members."""
     found: Node | None = None
     for root in objects.whole(source, python):
@@ -173,5 +173,5 @@ def _around(source: Source, python: bool, where: Slice, key: str) -> Node | None
     return found
 
 
-def _refused(why: str) -> Fix:
+def refused(why: str) -> Fix:
     return Fix(applicability="display", message="Not fixed", refused=why[:1].upper() + why[1:])

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from agentkv.lint.context import Context
 from agentkv.lint.finding import Finding, Fix
-from agentkv.lint.fixes import markers, sorting
+from agentkv.lint.fixes import breakpoints, markers, sorting
 from agentkv.lint.fixes.move import Refused
 from agentkv.lint.fixes.strips import tape_of
 from agentkv.lint.fixes.tape import Uncuttable
@@ -107,11 +107,14 @@ MECHANICAL: dict[str, Mechanical] = {
     "set-iteration": _plain(sorting.set_iteration),
     "unsorted-listing": _plain(sorting.listing),
     "unsorted-json": _plain(sorting.json_keys),
+    "groupby-tie-order": _plain(sorting.ties),
     "tool-order-unstable": _plain(sorting.tools),
     "token-boundary-merge": _boundary,
     "unicode-drift": _unicode,
     "whitespace-drift": _line_ends,
     "breakpoint-missing": markers.missing,
+    "breakpoint-limits": breakpoints.limits,
+    "lookback-exceeded": breakpoints.lookback,
     "breakpoint-after-dynamic": markers.after_dynamic,
     "cache-key-misuse": markers.key,
 }

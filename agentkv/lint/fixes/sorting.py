@@ -126,6 +126,65 @@ def json_keys(document: Document, finding: Finding, source: Source) -> Fix | Non
     return None
 
 
+def ties(document: Document, finding: Finding, source: Source) -> Fix | None:
+    """A second key behind a count: the counted thing itself, as text."""
+    if document.format != "python":
+        return None
+    for expression in _expressions(finding, source):
+        edits: list[Edit] = []
+        for node in ast.walk(expression.tree):
+            if isinstance(node, ast.Call):
+                edits += _most_common(node, expression) or _by_count(node, expression)
+        if edits:
+            return Fix(
+                applicability="safe",
+                message="Sort what has the same count by itself",
+                edits=tuple(edits),
+                proof=("the same elements; only the order of equal counts is another",),
+            )
+    return _refused("what makes an element unique is not seen here.")
+
+
+def _most_common(node: ast.Call, expression: Expression) -> list[Edit]:
+    """`counts.most_common(n)` as a sort by count and element."""
+    func = node.func
+    if not (isinstance(func, ast.Attribute) and func.attr == "most_common") or node.keywords:
+        return []
+    if len(node.args) > 1 or any(isinstance(a, ast.Starred) for a in node.args):
+        return []
+    whole, base = expression.of(node), expression.of(func.value)
+    many = [expression.of(a) for a in node.args]
+    key = ".items(), key=lambda pair: (-pair[1], str(pair[0])))"
+    edits = [Edit(Slice(whole.start, whole.start), "sorted(")]
+    if not many or _is_none(node.args[0]):
+        return [*edits, Edit(Slice(base.end, whole.end), key)]
+    return [
+        *edits,
+        Edit(Slice(base.end, many[0].start), f"{key}[:"),
+        Edit(Slice(many[0].end, whole.end), "]"),
+    ]
+
+
+def _is_none(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value is None
+
+
+def _by_count(node: ast.Call, expression: Expression) -> list[Edit]:
+    """`sorted(counts.items(), key=lambda pair: pair[1])`, with the element behind the count."""
+    key = next((k.value for k in node.keywords if k.arg == "key"), None)
+    if _called(node) != "sorted" or len(node.args) != 1 or not isinstance(key, ast.Lambda):
+        return []
+    items = node.args[0]
+    if not (isinstance(items, ast.Call) and _called(items) == "items" and not items.args):
+        return []
+    if len(key.args.args) != 1 or isinstance(key.body, ast.Tuple):
+        return []
+    name = key.args.args[0].arg
+    if f"{name}[1]" not in ast.unparse(key.body) or f"{name}[0]" in ast.unparse(key.body):
+        return []
+    return _wrap(expression.of(key.body), "(", f", str({name}[0]))")
+
+
 def tools(document: Document, finding: Finding, source: Source) -> Fix | None:
     """Sort tools by name where they are sent."""
     request = finding.request

@@ -24,6 +24,7 @@ TAG = re.compile(
     r"|\{\{(?P<lt>~)?(?P<body>(?:\"[^\"]*\"|'[^']*'|[^{}\"']|'(?![^'{}]*'))*?)(?P<rt>~)?\}\})",
     re.DOTALL,
 )
+_DELIMITERS = re.compile(r"=\s*(?P<open>\S+)\s+(?P<close>\S+)\s*=\Z")
 _ARGUMENT = re.compile(r"(?:(?P<key>\w+)\s*=\s*)?(?P<value>\"[^\"]*\"|'[^']*'|\([^()]*\)|[^\s()]+)")
 _NAME = re.compile(r"[@$]?[\w.\-/\[\]]+\Z")
 _SK_CLOCKS = {
@@ -74,7 +75,7 @@ class _Reader:
     def read(self) -> list[Item]:
         text, at, eat = self.region.text, 0, False
         for match in TAG.finditer(text):
-            if match["escape"] and self.escapes:
+            if (match["escape"] and self.escapes) or match.start() < at:
                 continue
             start = match.start() + len(match["escape"] or "")
             body = (match["body"] or match["triple"] or "").strip()
@@ -82,7 +83,9 @@ class _Reader:
             self.text(at, start, eat, left)
             eat = bool(match["r"] or match["rt"])
             at = match.end()
-            if match["raw"] is not None:
+            if match["body"] and (other := _DELIMITERS.match(match["body"].strip())):
+                at = self.foreign(at, other["open"], other["close"])
+            elif match["raw"] is not None:
                 self.into.append(self.region.piece(start, match.end(), match["raw"]))
             elif match["comment"] is None:
                 self.tag(start, match.end(), body)
@@ -92,6 +95,21 @@ class _Reader:
                 f"`{{{{#{self.stack[-1].head}}}}}` is never closed", self.stack[-1].start
             )
         return _gathered(self.out) if self.dialect == "dotprompt" else self.out
+
+    def foreign(self, at: int, first: str, last: str) -> int:
+        """Text behind `{{=<% %>=}}`: its tags are written in other delimiters, until they are set
+        back. Gives the place behind it."""
+        text = self.region.text
+        tag = re.compile(f"{re.escape(first)}(.*?){re.escape(last)}", re.DOTALL)
+        for match in tag.finditer(text, at):
+            body = match[1].strip()
+            self.text(at, match.start(), False, False)
+            at = match.end()
+            if body.startswith("="):
+                return at
+            self.tag(match.start(), at, body)
+        self.text(at, len(text), False, False)
+        return len(text)
 
     def text(self, start: int, end: int, eat_left: bool, eat_right: bool) -> None:
         text = self.region.text

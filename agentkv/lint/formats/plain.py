@@ -58,14 +58,20 @@ def syntax_of(text: str) -> Syntax:
     return "dollar" if dollars else "none"
 
 
-def read_text(region: Region, names: Names, syntax: Syntax, load: object = None) -> list[Item]:
-    """Items of a text in a syntax. Raises TemplateError."""
+def read_text(
+    region: Region,
+    names: Names,
+    syntax: Syntax,
+    load: object = None,
+    *,
+    handlebars: bool = False,
+) -> list[Item]:
+    """Items of a text in a syntax; `handlebars`: `\\{{x}}` is text. Raises TemplateError."""
     if syntax == "jinja":
         return read_jinja(region, names, load=load if callable(load) else None).items
     if syntax == "mustache":
-        return _handlebars.read(
-            region, names, "handlebars" if _HANDLEBARS.search(region.text) else "mustache"
-        )
+        handlebars = handlebars or _HANDLEBARS.search(region.text) is not None
+        return _handlebars.read(region, names, "handlebars" if handlebars else "mustache")
     if syntax == "dollar":
         return read_dollar(region, names)
     if syntax == "format":
@@ -100,7 +106,13 @@ class Plain:
             source, _comments.JINJA, _comments.HTML, _comments.HANDLEBARS, _comments.HASH
         )
         try:
-            items = read_text(Region.whole(source), names, syntax, loader(source, project))
+            items = read_text(
+                Region.whole(source),
+                names,
+                syntax,
+                loader(source, project),
+                handlebars=PurePath(source.path).suffix.lower() in (".hbs", ".handlebars"),
+            )
         except TemplateError as error:
             line = source.position(error.offset).line
             return Document(

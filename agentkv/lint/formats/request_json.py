@@ -303,7 +303,17 @@ class _Body:
             for i in (content.items if content else [])
         ):
             role = "tool"
-        self.parts.append(Part(role=role, pieces=_only(pieces), slice=node.slice, marker=marker))
+        blocks, marked = _blocks(node, content)
+        self.parts.append(
+            Part(
+                role=role,
+                pieces=_only(pieces),
+                slice=node.slice,
+                marker=marker,
+                blocks=blocks,
+                marked=marked,
+            )
+        )
 
     def part(self, role: Role, node: Node, where: Slice | None) -> None:
         first = len(self.markers)
@@ -404,6 +414,25 @@ def _system_texts(body: Node) -> list[str]:
 
     _Texts(body, None).read()
     return found
+
+
+def _blocks(message: Node, content: Node | None) -> tuple[int, tuple[int, ...]]:
+    """How many blocks a message has, and which of them carry a marker."""
+    count, marked = 0, []
+    for item in content.items if content is not None and content.kind == "list" else ():
+        point = item.get("cachePoint") is not None
+        if point and len(item.keys) == 1:  # Bedrock: stands behind the block that it marks
+            marked.append(max(count - 1, 0))
+            continue
+        count += 1
+        own = item.get("cache_control")
+        if point or (own is not None and own.kind == "map"):
+            marked.append(count - 1)
+    if content is not None and content.kind != "list":
+        count = 1
+    calls = message.get("tool_calls")
+    count += len(calls.items) if calls is not None and calls.kind == "list" else 0
+    return max(count, 1), tuple(marked)
 
 
 def _whole(node: Node) -> list[Item]:

@@ -76,8 +76,8 @@ def _problem(request: Request, count: int, most: int) -> tuple[Slice, str] | Non
             where,
             f"This call has {count} cache markers; {most} are allowed, and the rest is an error.",
         )
-    minutes = [_minutes(t) for t in request.marker_ttls]
-    for earlier, later, at in zip(minutes, minutes[1:], range(1, len(minutes)), strict=False):
+    lives = [minutes(t) for t in request.marker_ttls]
+    for earlier, later, at in zip(lives, lives[1:], range(1, len(lives)), strict=False):
         if earlier is not None and later is not None and later > earlier:
             place = places[at] if at < len(places) else where
             return place, (
@@ -91,7 +91,7 @@ def _problem(request: Request, count: int, most: int) -> tuple[Slice, str] | Non
     return None
 
 
-def _minutes(ttl: str) -> int | None:
+def minutes(ttl: str) -> int | None:
     found = re.fullmatch(r"\s*(\d+)\s*([mh])\w*\s*", ttl)
     if found is None:
         return None

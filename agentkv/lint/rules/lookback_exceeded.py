@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from agentkv.lint.context import Context
 from agentkv.lint.finding import Finding
 from agentkv.lint.rules._markers import markers, target_of
 from agentkv.lint.rules._request import RequestRule
-from agentkv.lint.template import Document, Part, Template, Text
+from agentkv.lint.template import Document, Part, Template
 
 
 class LookbackExceeded(RequestRule):
@@ -16,6 +17,7 @@ class LookbackExceeded(RequestRule):
 
     ## What it catches
     A request with more than 20 blocks between two of its cache markers, or behind the last one.
+    Blocks are counted, not messages: one message with 24 tool results is 24 blocks.
 
     ## Why it costs
     From each marker the provider looks back 20 blocks for a prefix that it kept. A turn of an agent
@@ -51,15 +53,20 @@ class LookbackExceeded(RequestRule):
                 or not markers(request)
             ):
                 continue
-            gap, behind = _gap(template, provider.lookback)
+            gap = _gap(template, provider.lookback)
             if gap is None:
                 continue
-            tokens = sum(context.tokens(p) for part in behind for p in part.pieces)
+            tokens = sum(context.tokens(p) for part in gap.parts for p in part.pieces)
+            last = gap.parts[-1]
+            between = (
+                f"{gap.blocks} blocks stand between this cache marker and the one before it"
+                if gap.marked
+                else f"{gap.blocks} blocks stand behind the last cache marker"
+            )
             yield self.made(
-                gap.marker or gap.slice or request.slice,
-                f"More than {provider.lookback} blocks stand between this cache marker and the one "
-                f"before it, and {provider.title} looks back no further: about {tokens:,} tokens that "
-                "were kept may not be found.",
+                last.marker or last.slice or request.slice,
+                f"{between}, and {provider.title} looks back over {provider.lookback}: about "
+                f"{tokens:,} tokens that were kept may not be found.",
                 lost=tokens,
                 share=1.0,
                 severity="warning",
@@ -68,26 +75,38 @@ class LookbackExceeded(RequestRule):
             )
 
 
-def _gap(template: Template, most: int) -> tuple[Part | None, list[Part]]:
-    """The first marked message (or the last one at all) that is too far from the marker before."""
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Messages behind one marker, up to the next marker or the end."""
+
+    parts: list[Part]
+    blocks: int
+    marked: bool
+
+
+def _gap(template: Template, most: int) -> Gap | None:
+    """The first run of more than `most` blocks between two markers, or behind the last one."""
     since: list[Part] = []
-    blocks = 0
-    marked = False
+    blocks, marked = 0, False
     for part in template.parts:
-        if part.role == "system" and part.marker is None:
+        places = _marked(part)
+        if part.role == "system" and not places:
             continue
         since.append(part)
-        blocks += _blocks(part)
-        if part.marker is not None:
+        count = part.blocks
+        done = 0
+        for place in places:
+            blocks += place + 1 - done
             if blocks > most and marked:
-                return part, since
-            since, blocks, marked = [], 0, True
-    if marked and blocks > most:
-        return since[-1], since
-    return None, []
+                return Gap(since, blocks, True)
+            since, blocks, marked, done = [part], 0, True, place + 1
+        blocks += count - done
+        if places and done == count:
+            since = []
+    return Gap(since, blocks, False) if marked and blocks > most and since else None
 
 
-def _blocks(part: Part) -> int:
-    """Blocks of content: two texts side by side are two, a text with holes in it is one."""
-    pairs = zip(part.pieces, part.pieces[1:], strict=False)
-    return 1 + sum(isinstance(a, Text) and isinstance(b, Text) for a, b in pairs)
+def _marked(part: Part) -> tuple[int, ...]:
+    if part.marker is None:
+        return ()
+    return part.marked or (part.blocks - 1,)

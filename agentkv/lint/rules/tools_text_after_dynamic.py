@@ -54,6 +54,8 @@ class ToolsTextAfterDynamic(HoleRule):
     def catches(self, spot: Spot, context: Context) -> bool:
         if not spot.dynamic or spot.placeholder or "tools" in spot.traits:
             return False
+        if spot.role == "tool":
+            return False  # a result that names tools, appended to the conversation
         if self._slot(spot) is not None:
             return True
         return self._shown(spot, context) >= context.min_tokens

@@ -2,48 +2,46 @@
 
 from __future__ import annotations
 
-from agentkv.trace.caches.anthropic import AnthropicCache
 from agentkv.trace.caches.base import CacheModel
+from agentkv.trace.caches.breakpoints import BreakpointCache
+from agentkv.trace.caches.openai import OpenAICache
 from agentkv.trace.caches.radix import RadixCache
 from agentkv.trace.caches.slots import SlotCache
 from agentkv.trace.caches.target import target, targets
 
+SIZED = ("agentkv", "sglang", "vllm")
+"""Those whose size is the user's to set."""
+
 
 def cache_model(
-    name: str = "agentkv",
-    *,
-    size: int | None = None,
-    policy: str | None = None,
-    model: str | None = None,
-    slots: int = 4,
+    name: str = "agentkv", *, size: int | None = None, policy: str | None = None, slots: int = 4
 ) -> CacheModel:
-    """The model of a target (`agentkv`, `sglang`, `vllm`, `openai`, `anthropic`, `deepseek`,
-    `gemini`, `llamacpp`).
+    """A new, empty model of a target (one of `names()`).
 
-    `size`: tokens that it holds; None for unlimited. `policy`: `lru` or `hot_lru`, for the radix
-    trees. `model` chooses among a provider's minimums. Raises ValueError: an unknown name, or a
-    size where the target has none to set.
+    `size`: tokens that it holds; None for unlimited. `policy`: one of `POLICIES` (lru, hot_lru,
+    lfu); None for the target's own. `slots`: of llama.cpp. A provider's minimum, steps and time to
+    live are those of each call's model. Raises ValueError: an unknown name, or a size or a policy
+    where the target has none to set.
     """
     facts = target(name)
-    if size is not None and name not in ("agentkv", "sglang", "vllm"):
-        raise ValueError(f"the size of {name}'s cache is not known; leave the pool's size out.")
+    if name not in SIZED:
+        for what, given in (("size", size), ("policy", policy)):
+            if given is not None:
+                raise ValueError(f"{name} has no {what} to set; that is for {', '.join(SIZED)}.")
     if name == "anthropic":
-        return AnthropicCache()
+        return BreakpointCache(facts)
+    if name == "openai":
+        return OpenAICache()
     if name == "llamacpp":
         return SlotCache(slots)
-    if name in ("agentkv", "sglang", "vllm"):
-        return RadixCache(
-            name,
-            page_size=facts.granularity,
-            size=size,
-            policy=policy or ("hot_lru" if name == "agentkv" else "lru"),
-        )
+    if name in SIZED:
+        own = "hot_lru" if name == "agentkv" else "lru"
+        return RadixCache(name, page_size=facts.granularity, size=size, policy=policy or own)
     return RadixCache(
         f"{name}, as of {facts.as_of}",
         policy="lru",
-        page_size=1,
-        minimum=facts.least(model),
-        step=max(1, facts.granularity),
+        least=facts.least,
+        step=facts.granularity,
         seconds=60.0 * facts.ttl_minutes[0] if facts.ttl_minutes else None,
     )
 

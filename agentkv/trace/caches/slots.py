@@ -1,4 +1,7 @@
-"""llama.cpp's server: a few slots, each with the K/V of the last prompt that it ran."""
+"""llama.cpp's server: a few slots, each with the K/V of the last prompt that it ran.
+
+Without its copy of old slots in host memory (`--cache-ram`).
+"""
 
 from __future__ import annotations
 
@@ -11,36 +14,43 @@ from agentkv.trace.call import Call
 from agentkv.trace.render import Rendered
 
 SIMILAR = 0.1
-"""Share of a prompt that a slot must have in common with it to be preferred to the oldest slot
-(`--slot-prompt-similarity`, default 0.1 in recent versions)."""
+"""A slot is preferred to the least recently used one when it has more than this share of a prompt
+(`--slot-prompt-similarity`)."""
 
 
 class SlotCache:
-    """`slots` sequences. A call takes the slot that shares most with it, else the oldest one."""
+    """`slots` sequences. A call takes the slot that shares most with it, else the least recently
+    used, of which it keeps what the two have in common."""
 
     capped = False
 
     def __init__(self, slots: int = 4) -> None:
-        self.name = f"llama.cpp, {slots} slots"
+        if slots < 1:
+            raise ValueError(f"a server has at least one slot, not {slots}.")
         self._slots: list[tuple[Namespace, IntArray]] = [((), _NONE) for _ in range(slots)]
         self._used = [0] * slots
         self._clock = 0
+
+    @property
+    def name(self) -> str:
+        return f"llama.cpp, {len(self._slots)} slots"
 
     def call(self, call: Call, rendered: Rendered, namespace: Namespace) -> Hit:
         ids = rendered.prompt.token_ids
         shared = [
             common_prefix(ids, held) if space == namespace else 0 for space, held in self._slots
         ]
-        best = int(np.argmax(shared))
-        if not shared[best] or shared[best] < SIMILAR * len(ids):
-            best = int(np.argmin(self._used))
-        limit = len(ids) if rendered.per_id > 1 else len(ids) - 1
-        cached = min(shared[best], limit) * rendered.per_id
+        chosen = int(np.argmax(shared))
+        if shared[chosen] <= SIMILAR * len(ids):
+            chosen = int(np.argmin(self._used))
         self._clock += 1
-        self._used[best] = self._clock
-        self._slots[best] = (namespace, rendered.full)
-        cached = min(cached, rendered.tokens)
-        return Hit(cached, min(max(max(shared) * rendered.per_id, cached), rendered.tokens))
+        self._used[chosen] = self._clock
+        # The last token of an answer was sampled, and never computed.
+        full = rendered.full
+        self._slots[chosen] = (namespace, full[:-1] if len(rendered.answer_ids) else full)
+        most = max(0, rendered.tokens - 1)
+        cached = min(shared[chosen] * rendered.per_id, most)
+        return Hit(cached, max(cached, min(max(shared) * rendered.per_id, most)))
 
 
 _NONE = np.empty(0, dtype=np.int32)

@@ -280,3 +280,24 @@ def b(llm): return (prompt | llm).invoke({"x": 2, "q": "b"})
 """
     )
     assert len(read(code)[0].templates) == 1
+
+
+@pytest.mark.parametrize("module", ["agentkv", "agentkv.prompt"])
+def test_marked_blocks_go_where_the_layout_puts_them(module: str) -> None:
+    """`volatile()` is no part of the prefix, and `static()` is its text."""
+    code = f"""
+    from datetime import datetime
+
+    from langchain_core.messages import HumanMessage, SystemMessage
+    from {module} import static, volatile
+
+    RULES = {RULES!r}
+
+    def ask(model, question):
+        clock = f"It is {{datetime.now()}}"
+        system = SystemMessage([volatile(clock, "clock"), static(RULES)])
+        return model.invoke([system, HumanMessage(question)])
+    """
+    template = only(read(code)[0])
+    assert [p.value for p in template.parts[0].pieces if isinstance(p, Text)] == [RULES]
+    assert [h.name for h in holes(template)] == ["question"]

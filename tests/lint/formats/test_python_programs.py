@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from agentkv.lint.formats.base import Project
-from agentkv.lint.run import lint_source
+from agentkv.lint.run import lint, lint_source
 from agentkv.lint.source import Source
 
 RULES = """You are a support agent of a shop for kitchen tools. Answer in the language of the customer.
@@ -615,3 +615,43 @@ def test_found(name: str) -> None:
 @pytest.mark.parametrize("name", GOOD)
 def test_not_found(name: str) -> None:
     assert not {n for n, severity in found(GOOD[name]).items() if severity != "info"}
+
+
+def test_of_two_packages_with_one_name_the_nearest_is_meant(tmp_path: Path) -> None:
+    """Below one root, one service's prompt has a clock and the other's has none."""
+    call = (
+        "from openai import OpenAI\nfrom app.prompts import build\n\n\ndef ask(q):\n"
+        "    return OpenAI().chat.completions.create(model='m', messages=[\n"
+        "        {'role': 'system', 'content': build()}, {'role': 'user', 'content': q}])\n"
+    )
+    clock = f'import time\nR = """{RULES}"""\n\n\ndef build():\n    return f"{{time.time()}} {{R}}"\n'
+    plain = f'R = """{RULES}"""\n\n\ndef build():\n    return R\n'
+    files = {
+        "app/__init__.py": "",
+        "app/prompts.py": clock,
+        "app_caller.py": call,
+        "shop/src/app/__init__.py": "",
+        "shop/src/app/prompts.py": plain,
+        "shop/scripts/run.py": call,
+        "desk/app/__init__.py": "",
+        "desk/app/prompts.py": clock,
+        "desk/jobs/nightly/run.py": call,
+        "desk/web/run.py": call.replace("app.prompts", "app.prompt"),
+        "far/services/one/code/tool/__init__.py": "",
+        "far/services/one/code/tool/prompts.py": clock,
+        "far/services/one/main/run.py": call.replace("app.prompts", "tool.prompts"),
+        "near/tool/__init__.py": "",
+        "near/tool/prompts.py": plain,
+    }
+    for name, text in files.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    report = lint(tmp_path, isolated=True, cache=False, jobs=1)
+    found = {Path(f.path).relative_to(tmp_path).as_posix() for f in report.findings}
+    # A clock is reported where it is written, of the builders that are called.
+    assert found == {
+        "app/prompts.py",
+        "desk/app/prompts.py",
+        "far/services/one/code/tool/prompts.py",
+    }

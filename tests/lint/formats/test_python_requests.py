@@ -274,3 +274,38 @@ def test_dumped_tool_arguments() -> None:
 messages.append({"role": "assistant", "tool_calls": [{"id": "x", "function": {"name": "a", "arguments": json.dumps(json.loads(call.arguments))}}]})
 """ + create(messages="messages")
     assert [op.kind for op in sent(body, "messages, call").history] == ["reserialised"]
+
+
+def test_a_passed_setting_is_not_judged_by_what_holds_it() -> None:
+    """`request["tool_choice"]` is a setting of the caller's, not a part of a question."""
+    code = """
+    from copy import deepcopy
+
+    from openai import OpenAI
+
+    class Runner:
+        def __init__(self, request):
+            self.request = dict(request)
+            if "tool_choice" in self.request:
+                self.request["tool_choice"] = deepcopy(self.request["tool_choice"])
+
+        def run(self):
+            request = {**self.request, "input": [{"role": "user", "content": "Hi"}]}
+            return OpenAI().responses.create(tool_choice=request["tool_choice"], **request)
+
+
+    def ask(messages, options, question):
+        return OpenAI().chat.completions.create(
+            model="gpt-5",
+            messages=messages,
+            tool_choice=question["tool_choice"],
+            reasoning_effort=question.effort,
+            parallel_tool_calls="none" if len(question.text) < 9 else "auto",
+            prompt_cache_key=question["session_id"],
+        )
+    """
+    document, _ = read(code)
+    levels = {s.name: s.level for r in document.requests for s in r.settings}
+    assert levels["tool_choice"] == "unknown" and levels["reasoning_effort"] == "unknown"
+    assert levels["parallel_tool_calls"] == "turn"
+    assert levels["prompt_cache_key"] == "session"

@@ -94,6 +94,8 @@ class Access(Containers):
             return Thing(facts, name)
         if facts.known and facts.level != "unknown":
             return Thing(facts, name)
+        if attr in ("__name__", "__qualname__", "__module__", "__doc__"):
+            return Thing(replace(facts, level="unknown", why=f"`{name}`"), name)  # of the code
         named = guess(name)
         if named.level == "unknown":
             named = guess(attr)

@@ -35,9 +35,11 @@ _GAP = re.compile(r"""^[\s"'fFrRuUtT+,()\\]*$""")
 def template_of(draft: Draft, module: Module) -> Template | None:
     draft = _with_fields(draft, module)
     parts = []
+    ahead = 0  # blocks of messages without a text of their own (tool calls)
     for p in draft.parts:
         made = pieces(p.bits, module.path)
         if not made and not p.placeholder:
+            ahead += p.blocks
             continue
         parts.append(
             Part(
@@ -46,8 +48,11 @@ def template_of(draft: Draft, module: Module) -> Template | None:
                 slice=_slice(p.where, module),
                 placeholder=p.placeholder,
                 marker=_slice(p.marker, module),
+                blocks=ahead + p.blocks,
+                marked=tuple(ahead + m for m in p.marked),
             )
         )
+        ahead = 0
     if not parts:
         return None
     where = _region(draft, module)

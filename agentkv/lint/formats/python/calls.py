@@ -6,6 +6,7 @@ import ast
 import re
 
 from agentkv.lint.formats.python.libraries import LibraryCalls
+from agentkv.lint.formats.python.merge import NONE
 from agentkv.lint.formats.python.own import leaves_first
 from agentkv.lint.formats.python.values import (
     Cls,
@@ -101,6 +102,9 @@ class Calls(LibraryCalls):
         nodes: dict[str, ast.expr],
     ) -> Value:
         func = node.func
+        if args and callee.startswith("agentkv.") and callee.endswith((".volatile", ".static")):
+            # A marked block: the layout puts what is volatile behind everything that stays.
+            return NONE if callee.endswith(".volatile") else args[0]
         if isinstance(func, ast.Name) and func.id not in self.env:
             made = self._builtin(func.id, node, args, kwargs)
             if made is not None:

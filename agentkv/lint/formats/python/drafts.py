@@ -17,6 +17,8 @@ class PartDraft:
     where: Where | None = None
     placeholder: bool = False
     marker: Where | None = None
+    blocks: int = 1
+    marked: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from agentkv.lint.formats.python import fields
 from agentkv.lint.formats.python.bits import Bits, Slot, as_text, facts_of, tight
@@ -122,7 +122,7 @@ def _item(item: Item, reading: Reading, default: Role) -> list[PartDraft]:
             return [_run(value, item.where)]
     if item.cond is not None or item.loop is not None:
         bits = item_bits(item, one.bits) if one.bits else one.bits
-        one = PartDraft(one.role, bits, one.where, one.placeholder, one.marker)
+        one = replace(one, bits=bits)
         if item.loop is not None and item.cond is None and not one.placeholder:
             return [one]
     return [one]
@@ -196,7 +196,28 @@ def _dict(value: Dict, reading: Reading, where: Where | None) -> PartDraft | Non
         known: Role = "unknown"
     else:
         known = ROLES.get(name or "user", "unknown")
-    return PartDraft(known, bits, where, marker=marker or inner)
+    blocks, marked = _blocks(value, content)
+    return PartDraft(
+        known, bits, where, marker=marker or inner, blocks=blocks, marked=() if marker else marked
+    )
+
+
+def _blocks(message: Dict, content: Value | None) -> tuple[int, tuple[int, ...]]:
+    """How many blocks a message has, as far as it is written out, and which carry a marker."""
+    count, marked = 0, []
+    for item in content.items if isinstance(content, Many) else ():
+        block = item.value
+        entry = block.entry(*_MARKERS) if isinstance(block, Dict) else None
+        own = entry is not None and entry.value != NONE
+        if own and isinstance(block, Dict) and len(block.entries) == 1:
+            marked.append(max(count - 1, 0))  # Bedrock: stands behind the block that it marks
+            continue
+        count += 1
+        if own:
+            marked.append(count - 1)
+    calls = message.get("tool_calls")
+    count += len(calls.items) if isinstance(calls, Many) else 0
+    return max(count, 1), tuple(marked)
 
 
 def _content(content: Value | None, reading: Reading, entry: object) -> tuple[Bits, Where | None]:

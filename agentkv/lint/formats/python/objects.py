@@ -37,6 +37,8 @@ _TIMES = frozenset(
         "ctime",
         "astimezone",
         "replace",
+        "floor",
+        "normalize",
         "to_iso8601_string",
         "humanize",
         "to_date_string",
@@ -151,7 +153,7 @@ class ObjectCalls(ListCalls):
             if not base.facts.traits & {"clock", "date"}:
                 return base
         if name in _TIMES and base.facts.traits & {"clock", "date"}:
-            return self._time_method(node, name, base, args)
+            return self._time_method(name, base, args, kwargs)
         if base.fn.startswith("pathlib.Path") or name in ("iterdir", "rglob"):
             made = self._path_method(
                 node, name, Made("pathlib.Path", (base,), {}, level=base.facts), args
@@ -177,14 +179,36 @@ class ObjectCalls(ListCalls):
         return None
 
     def _time_method(
-        self, node: ast.Call, name: str, base: Thing, args: tuple[Value, ...]
+        self, name: str, base: Thing, args: tuple[Value, ...], kwargs: dict[str, Value]
     ) -> Thing:
         facts = base.facts
         if name == "date" or name == "to_date_string":
             facts = facts.minus("clock").plus("date")
         elif name in ("strftime", "format") and args:
             facts = sources.with_format(facts, as_text(args[0]))
+        elif name in ("replace", "floor", "isoformat", "normalize"):
+            facts = _coarser(name, facts, args, kwargs)
         return Thing(facts, base.name, fn=base.fn)
+
+
+def _coarser(name: str, facts: Facts, args: tuple[Value, ...], kwargs: dict[str, Value]) -> Facts:
+    """A time of which only the hour or the day is left: `replace(minute=0, second=0,
+    microsecond=0)`, `isoformat(timespec="hours")`, `floor("h")`, `normalize()`."""
+    hours = days = False
+    if name == "replace":
+        fixed = {k for k, v in kwargs.items() if isinstance(v, Thing) and v.number is not None}
+        hours = {"minute", "second", "microsecond"} <= fixed
+        days = hours and "hour" in fixed
+    elif name == "isoformat":
+        hours = as_text(kwargs.get("timespec") or (args[1] if len(args) > 1 else None)) == "hours"
+    elif name == "floor":
+        unit = (as_text(args[0]) if args else None) or ""
+        hours, days = unit in ("h", "H", "1h", "1H", "hour"), unit in ("d", "D", "1D", "day")
+    else:
+        days = True
+    if days:
+        return facts.minus("clock", "hour").plus("date")
+    return facts.plus("hour") if hours else facts
 
 
 def template_syntax(made: Made) -> Syntax | None:

@@ -58,6 +58,7 @@ class Program:
     """The first look saw text that goes to a function of another module."""
     _found: dict[tuple[str, str], str | None] = field(default_factory=dict)
     _texts: dict[str, str] | None = None
+    _names: dict[str, list[Path]] | None = None
 
     # -- modules ---------------------------------------------------------------------------------
 
@@ -110,11 +111,49 @@ class Program:
         top = folder
         for _ in range(depth):
             top = top.parent
-        for base in dict.fromkeys((top, folder, self.project.root, self.project.root / "src")):
+        # From the importing file's own tree outwards: of two packages with one name under one root
+        # the nearest is meant.
+        root = self.project.root.absolute()
+        above = [f for f in (top, *top.parents) if f.absolute().is_relative_to(root)]
+        outer = [base for f in above for base in (f, f / "src", f / "lib")]
+        for base in dict.fromkeys((top, folder, *outer, root, root / "src")):
             for path in (base / tail.with_suffix(".py"), base / tail / "__init__.py"):
                 if path.exists():
                     return path
-        return None
+        return self._nearest(tail, folder)
+
+    def _nearest(self, tail: Path, folder: Path) -> Path | None:
+        """A module of this run whose path ends like the import, if it stands in no other package:
+        the one that shares most folders with `folder` (none where two are as near)."""
+        ends = (tail.with_suffix(".py").parts, (*tail.parts, "__init__.py"))
+        if len(tail.parts) < 2:
+            return None  # `import utils` may be anybody's
+        found: list[tuple[int, Path]] = []
+        for path in self._named(ends[0][-1], ends[1][-2:]):
+            end = next((e for e in ends if path.parts[-len(e) :] == e), None)
+            if end is None or (Path(*path.parts[: -len(end)]) / "__init__.py").exists():
+                continue
+            shared = 0
+            pairs = zip(folder.absolute().parts, path.absolute().parts, strict=False)
+            for mine, other in pairs:
+                if mine != other:
+                    break
+                shared += 1
+            found.append((shared, path))
+        if not found:
+            return None
+        best = max(shared for shared, _ in found)
+        nearest = [path for shared, path in found if shared == best]
+        return nearest[0] if len(nearest) == 1 else None
+
+    def _named(self, file: str, package: tuple[str, ...]) -> list[Path]:
+        """Files of this run by their name, or by their folder's for an `__init__`."""
+        if self._names is None:
+            self._names = {}
+            for path in self.project.files:
+                key = path.parent.name + "/" if path.name == "__init__.py" else path.name
+                self._names.setdefault(key, []).append(path)
+        return [*self._names.get(file, []), *self._names.get(package[0] + "/", [])]
 
     def without(self, path: str) -> Program:
         """A new program that has parsed all that this one has, but for one module."""

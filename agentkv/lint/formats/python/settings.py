@@ -22,6 +22,10 @@ from agentkv.lint.formats.python.values import (
 )
 
 
+_KEYS = frozenset({"prompt_cache_key", "cache_salt", "cache_key", "extra_key", "user"})
+"""Settings that are names themselves: whose they are is read from what they are called."""
+
+
 class Settings(Templates):
     """Reads the settings of a request."""
 
@@ -56,6 +60,11 @@ class Settings(Templates):
             named = guess(value.name)
             if named.level == "unknown" and name in ("model", "modelId"):
                 return replace(facts, why=facts.why or f"`{value.name}`")
+        passed = isinstance(value, Thing) and "conditional" not in facts.traits
+        if passed and not facts.known and name not in _KEYS:
+            # A name says what a value is about (`request[...]`: a question), not how often a
+            # setting that is passed on changes.
+            return replace(facts, level="unknown")
         return facts
 
     def _entry_where(self, kwargs: dict[str, Value], name: str, node: ast.Call) -> Where:
