@@ -8,6 +8,7 @@ a conversation of its own. Bounded: the least recent conversations are forgotten
 
 from __future__ import annotations
 
+import re
 from collections import Counter, OrderedDict
 from dataclasses import dataclass, field
 
@@ -22,7 +23,7 @@ LOOKED_AT = 400
 @dataclass(frozen=True, slots=True)
 class Placement:
     """`session`: the log's name, or `#n`. `named`: whether the log says so. `group`: the call site,
-    a digest of its tools' names (in any order) and of how its instructions begin."""
+    one for all calls whose instructions are alike."""
 
     session: str
     named: bool
@@ -44,13 +45,14 @@ class Threads:
     def __init__(self) -> None:
         self.count = 0
         """Conversations so far."""
+        self._sites = _Sites()
         self._named: OrderedDict[str, None] = OrderedDict()
         self._threads: OrderedDict[str, _Thread] = OrderedDict()
         self._holders: OrderedDict[str, list[str]] = OrderedDict()
 
     def place(self, call: Call) -> Placement:
         """The conversation of a call; remembers the call."""
-        group = _group(call)
+        group = self._sites.of(call)
         if call.session is not None:
             name = call.session
             if name not in self._named:
@@ -173,9 +175,48 @@ def _answer(call: Call) -> str | None:
     return digest("\0".join(["assistant", *said])) if said else None
 
 
-def _group(call: Call) -> str:
-    names = sorted(p.name or "" for part in call.parts if part.kind == "tools" for p in part.pieces)
-    first = next((p for p in call.parts if p.role in ("system", "developer")), None)
-    # Letters only: a clock or a number at the head does not make another call site.
-    head = "".join(c for c in first.text[:400] if c.isalpha())[:80] if first else ""
-    return digest("\0".join([*names, head]))
+SITES = 256
+ALIKE = 0.6
+"""Share of the shorter text's words that two texts of one call site have in common."""
+
+
+class _Sites:
+    """Call sites, told apart by the words of their instructions: a clock, an id or a name in them
+    makes no other one. Where there are none, by the names of their tools, in any order."""
+
+    def __init__(self) -> None:
+        self._words: OrderedDict[str, frozenset[str]] = OrderedDict()
+        self._known: OrderedDict[str, str] = OrderedDict()
+
+    def of(self, call: Call) -> str:
+        first = next((p for p in call.parts if p.role in ("system", "developer")), None)
+        if first is None:
+            names = sorted(
+                p.name or "" for part in call.parts if part.kind == "tools" for p in part.pieces
+            )
+            if names:
+                return digest("\0".join(names))
+            first = next((p for p in call.parts if p.role == "user"), None)
+            if first is None:
+                return ""
+        known = self._known.get(first.key)
+        if known is None:
+            known = self._known[first.key] = self._nearest(first)
+            while len(self._known) > 16 * SITES:
+                self._known.popitem(last=False)
+        return known
+
+    def _nearest(self, part: Part) -> str:
+        words = frozenset(w.lower() for w in _WORD.findall(part.text[:4000]))
+        for name in reversed(self._words):
+            other = self._words[name]
+            least = min(len(words), len(other))
+            if words == other or (least and len(words & other) >= ALIKE * least):
+                return name
+        self._words[part.key] = words
+        while len(self._words) > SITES:
+            self._words.popitem(last=False)
+        return part.key
+
+
+_WORD = re.compile(r"[^\W\d_]{3,}")

@@ -46,11 +46,13 @@ class Encoder:
         self._cache: OrderedDict[str, IntArray] = OrderedDict()
         self._cached = 0
         self._encode: Callable[[str], IntArray]
+        self._real: Any = None
         if tokenizer is None:
             self.name, self.exact = "estimate", False
             self._encode = self._stand_in
         else:
             path, real = _load(Path(tokenizer))
+            self._real = real
             self.name, self.exact = str(path), True
             self._encode = lambda text: np.array(
                 real.encode(text, add_special_tokens=False).ids, dtype=np.int32
@@ -73,6 +75,27 @@ class Encoder:
                 _, old = self._cache.popitem(last=False)
                 self._cached -= len(old)
         return ids
+
+    def decode(self, ids: IntArray) -> str:
+        """The text of ids that this encoder gave; a stretch of ids that stand for no text (a
+        picture, a redacted piece, a control token) is one `…`."""
+        text_of = {} if self._real else {number: bit for bit, number in self._words.items()}
+        out: list[str] = []
+        start = 0
+        numbers = [int(i) for i in ids]
+        while start < len(numbers):
+            end = start
+            while end < len(numbers) and (numbers[end] < 0) == (numbers[start] < 0):
+                end += 1
+            run = numbers[start:end]
+            if run[0] < 0:
+                out.append("…")
+            elif self._real is not None:
+                out.append(self._real.decode(run, skip_special_tokens=False))
+            else:
+                out += [text_of.get(i, "…") for i in run]
+            start = end
+        return "".join(out)
 
     def _stand_in(self, text: str) -> IntArray:
         words = self._words

@@ -27,7 +27,10 @@ def cache_model(
     if name not in SIZED:
         for what, given in (("size", size), ("policy", policy)):
             if given is not None:
-                raise ValueError(f"{name} has no {what} to set; that is for {', '.join(SIZED)}.")
+                raise ValueError(
+                    f"the {what} of {name}'s cache cannot be set; leave it out, or choose one of "
+                    f"{', '.join(SIZED)}."
+                )
     if name == "anthropic":
         return BreakpointCache(facts)
     if name == "openai":

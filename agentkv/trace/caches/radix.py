@@ -90,11 +90,11 @@ class RadixCache:
         if self._seconds is not None and call.time is not None:
             tree.expire(self._ages[per].oldest(call.time - self._seconds))
         ids = rendered.prompt.token_ids
-        # At least one token is computed: its output is the next token. The last block of a hash
-        # trace stands for many tokens, and all but one of them can be served.
-        limit = len(ids) - 1 if per == 1 else len(ids)
-        match = tree.match(namespace, ids, limit)
-        most = max(0, rendered.tokens - 1)
+        # At least one token is computed: its output is the next token. Hash traces are counted in
+        # blocks, all of which can be found.
+        least_new = 1 if per == 1 else 0
+        match = tree.match(namespace, ids, len(ids) - least_new)
+        most = max(0, rendered.tokens - least_new)
         known = min(match.known * per, most)
         cached = self._served(min(match.length * per, most), call.model)
         self._keep(tree, namespace, rendered)

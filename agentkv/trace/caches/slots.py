@@ -48,7 +48,7 @@ class SlotCache:
         # The last token of an answer was sampled, and never computed.
         full = rendered.full
         self._slots[chosen] = (namespace, full[:-1] if len(rendered.answer_ids) else full)
-        most = max(0, rendered.tokens - 1)
+        most = max(0, rendered.tokens - (1 if rendered.per_id == 1 else 0))
         cached = min(shared[chosen] * rendered.per_id, most)
         return Hit(cached, max(cached, min(max(shared) * rendered.per_id, most)))
 

@@ -231,7 +231,7 @@ def _closing(old: Sequence[Unit], same: bool) -> frozenset[int]:
     out: set[int] = set()
     sent = [i for i, u in enumerate(old) if not u.answer]
     for i in reversed(sent):
-        if old[i].role in ("assistant", "model") or not old[i].talk and out:
+        if old[i].role in ("assistant", "model") or (not old[i].talk and out):
             break
         if old[i].talk:
             out.add(i)

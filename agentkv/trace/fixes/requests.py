@@ -21,7 +21,7 @@ class Tools:
         self._known: OrderedDict[str, dict[str, Piece]] = OrderedDict()
 
     def learn(self, call: Call, session: str, group: str) -> None:
-        known = self._known.setdefault(_site(call), {})
+        known = self._known.setdefault(group, {})
         while len(self._known) > SESSIONS:
             self._known.popitem(last=False)
         for part in call.parts:
@@ -30,18 +30,11 @@ class Tools:
                     known.setdefault(piece.name or piece.key, _canonical(piece))
 
     def mend(self, call: Call, session: str, group: str) -> Call:
-        known = self._known.get(_site(call), {})
+        known = self._known.get(group, {})
         pieces = [known[name] for name in sorted(known)]
         return with_parts(
             call, [with_pieces(p, pieces) if p.kind == "tools" else p for p in call.parts]
         )
-
-
-def _site(call: Call) -> str:
-    """Calls whose tools belong together: by how their instructions begin, since the tools' own
-    names are what changes."""
-    first = next((p for p in call.parts if p.role in ("system", "developer")), None)
-    return "".join(c for c in first.text[:400] if c.isalpha())[:60] if first else ""
 
 
 def _canonical(piece: Piece) -> Piece:

@@ -184,7 +184,7 @@ def _reordered(text: str, ranks: dict[str, int]) -> str:
         order = sorted(known, key=lambda i: ranks[mark + _body(blocks[i])])
         out = list(blocks)
         for place, source in zip(known, order, strict=True):
-            out[place] = blocks[source]
+            out[place] = _numbered_as(blocks[source], blocks[place])
         for i in movable:
             if len(ranks) < 50_000:
                 ranks.setdefault(mark + _body(blocks[i]), len(ranks))
@@ -192,9 +192,21 @@ def _reordered(text: str, ranks: dict[str, int]) -> str:
     return text
 
 
+_NUMBER = re.compile(r"^(\W*(?:\w+[ =\"#]*){0,2}?\W?)(\d{1,3})(?=\W|$)")
+"""The number of a block, where it stands at its head: `[3]`, `3.`, `Document 3`, `index="3"`."""
+
+
 def _body(block: str) -> str:
     """A block without its number, which only says where it stands."""
-    return re.sub(r"^\W*\d+\W*", "", block.strip())
+    return _NUMBER.sub(r"\1#", block.strip(), count=1)
+
+
+def _numbered_as(block: str, place: str) -> str:
+    """A block with the number of the block in whose place it comes."""
+    mine, theirs = _NUMBER.match(block), _NUMBER.match(place)
+    if mine is None or theirs is None:
+        return block
+    return block[: mine.start(2)] + theirs.group(2) + block[mine.end(2) :]
 
 
 def _pairs(parts: list[Part], ranks: dict[str, int]) -> list[Part]:

@@ -14,7 +14,7 @@ from agentkv.trace.call import Call, Where
 from agentkv.trace.readers import logs
 from agentkv.trace.readers.exchange import NoRequest
 from agentkv.trace.readers.fields import Record, items, mapping
-from agentkv.trace.readers.files import check, name_of
+from agentkv.trace.readers.files import check, is_pipe, name_of
 from agentkv.trace.readers.lines import values
 from agentkv.trace.readers.logs import batch, request
 from agentkv.trace.readers.problems import LogError, Problem, Problems
@@ -78,10 +78,19 @@ def _read(paths: list[str | Path], chosen: logs.Format | None, reading: Reading)
             yield from read_record(value, Where(name_of(path), line), reading, chosen)
         if reading.problems.calls == calls and reading.problems.bad == bad:
             if reading.problems.skipped.get("reply of a batch"):
-                continue
+                continue  # what is left of them is counted at the end
             reading.problems.add(
                 "no call", name_of(path), 0, "the log has records, but none is a call of a model"
             )
+    if paths:
+        _unclaimed(reading, name_of(paths[0]))
+
+
+def _unclaimed(reading: Reading, name: str) -> None:
+    """Replies of a batch whose requests are in none of the logs: no prompt, so no calls."""
+    if left := len(reading.replies):
+        why = f"{left} replies of a batch have no request in these logs; name the file of requests too"
+        reading.problems.add("reply only", name, 0, why)
 
 
 def read_record(
@@ -158,8 +167,8 @@ def _replies_first(paths: list[str | Path]) -> list[str | Path]:
 
 
 def _has_replies(path: str | Path) -> bool:
-    if str(path) == "-":
-        return False
+    if is_pipe(path):
+        return False  # it can be read only once
     for _, value in values(path, Problems()):
         return isinstance(value, dict) and batch.is_reply(value)
     return False

@@ -31,17 +31,22 @@ def name_of(path: str | Path) -> str:
 
 def check(path: str | Path) -> None:
     """Raise LogError, with one clear sentence, for a log that cannot be opened."""
-    if str(path) == "-":
-        return
+    if Path(path).is_dir():
+        raise LogError(f"{path} is a directory; name the log files in it")
+    if is_pipe(path):
+        return  # what is read from it is gone
     with _open(path) as file:
         _refuse(name_of(path), file.read(16))
+
+
+def is_pipe(path: str | Path) -> bool:
+    """Whether a log can be read only once: stdin, `<(zcat log.gz)`, a named pipe."""
+    return str(path) == "-" or (Path(path).exists() and not Path(path).is_file())
 
 
 def _open(path: str | Path) -> BinaryIO:
     where = Path(path)
     try:
-        if where.is_dir():
-            raise LogError(f"{path} is a directory; name the log files in it")
         return where.open("rb")
     except FileNotFoundError:
         raise LogError(f"there is no file {path}") from None

@@ -21,6 +21,9 @@ class Recent(Generic[Value]):
         self._limit = limit
         self._held: OrderedDict[Hashable, Value] = OrderedDict()
 
+    def __len__(self) -> int:
+        return len(self._held)
+
     def put(self, key: Hashable, value: Value) -> None:
         self._held[key] = value
         self._held.move_to_end(key)

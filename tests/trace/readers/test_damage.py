@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import os
 import subprocess
 import sys
 import tracemalloc
@@ -188,6 +189,21 @@ def test_stdin_of_a_real_process() -> None:
         [sys.executable, "-c", code], input=line("a") * 3, capture_output=True, check=True
     )
     assert done.stdout == b"3\n"
+
+
+def test_a_pipe_is_read_once_and_whole(tmp_path: Path) -> None:
+    code = (
+        "import sys; from agentkv.trace.readers import read; print(len(list(read(sys.argv[1:]))))"
+    )
+    pipe, plain = tmp_path / "pipe", tmp_path / "plain"
+    plain.write_bytes(line("a"))
+    os.mkfifo(pipe)
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(pipe), str(plain)], stdout=subprocess.PIPE
+    ) as process:
+        pipe.write_bytes(line("b") * 3)
+        out, _ = process.communicate(timeout=60)
+    assert out == b"4\n"
 
 
 def test_files_that_cannot_be_opened(tmp_path: Path) -> None:

@@ -413,6 +413,17 @@ class TestFrames:
                         "metadata": {"user_id": name}, "messages": [user("q")]})  # fmt: skip
         assert call.session == session
 
+    def test_a_session_in_the_headers(self) -> None:
+        body: dict[str, Any] = {"model": "gpt-4o", "messages": [user("q")]}
+        framed = {"url": "https://api.openai.com/v1/chat/completions", "body": body}
+        plain = call_of({"request": {**framed, "headers": {"X-Session-Id": "s9"}}})
+        assert plain.session == "s9"
+        har = [{"name": "x-request-id", "value": "r"}, {"name": "session_id", "value": "s8"}]
+        assert call_of({"request": {**framed, "headers": har}}).session == "s8"
+        # The thread comes before the trace, wherever each of them stands.
+        body["metadata"] = {"thread_id": "th"}
+        assert call_of({"trace_id": "t", "request": body}).session == "th"
+
     def test_sessions(self) -> None:
         assert session_of({"trace_id": "t"}) == "t"
         assert session_of({"trace_id": "t", "metadata": {"thread_id": "th"}}) == "th"
@@ -524,7 +535,7 @@ def test_no_value_makes_the_reader_raise(record: dict[str, Any]) -> None:
         json.dumps([call.id, call.session, call.user, call.model, call.error])
 
 
-def test_ten_thousand_requests_are_read_in_seconds(tmp_path: Path) -> None:
+def test_a_thousand_long_requests_are_read_in_seconds(tmp_path: Path) -> None:
     """1,000 requests of about 3,400 tokens: well under the two seconds that this part may take."""
     path = tmp_path / "log.jsonl"
     with path.open("w") as file:

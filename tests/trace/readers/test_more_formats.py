@@ -54,6 +54,15 @@ def test_a_batch_and_its_replies_in_any_order(tmp_path: Path) -> None:
         assert problems.skipped == {"reply of a batch": 3}
 
 
+def test_replies_of_a_batch_without_their_requests(tmp_path: Path) -> None:
+    body = {"choices": [{"message": {"role": "assistant", "content": "A"}}]}
+    row = {"custom_id": "a", "response": {"status_code": 200, "body": body}}
+    problems = Problems()
+    assert list(read([write(tmp_path / "out.jsonl", row)], problems=problems)) == []
+    assert dict(problems.counts) == {"reply only": 1}
+    assert "1 replies of a batch have no request in these logs" in problems.first[0].why
+
+
 def test_a_batch_of_anthropic(tmp_path: Path) -> None:
     params = {"model": "claude-haiku-4-5", "max_tokens": 5, "system": "S",
               "messages": [{"role": "user", "content": "Q"}]}  # fmt: skip
@@ -148,6 +157,17 @@ def test_mooncake(traces: Path) -> None:
     assert problems.calls == 12031
     assert problems.bad == 0
     assert hit / total == pytest.approx(0.366, abs=5e-4)
+
+
+def test_the_size_of_a_block_shows_in_the_length(tmp_path: Path) -> None:
+    rows = [
+        {"hash_ids": [1, 2, 3], "input_length": 1100},
+        {"hash_ids": [1, 2, 3], "input_length": 40},
+        {"hash_ids": [1, 2, 3], "input_length": 40, "block_size": 20},
+        {"hash_ids": [1, 2, 3], "input_length": 7},
+    ]
+    calls = list(read([write(tmp_path / "a.jsonl", *rows)]))
+    assert [c.block_size for c in calls] == [512, 16, 20, 512]
 
 
 def test_weka(traces: Path) -> None:

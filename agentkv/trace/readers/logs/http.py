@@ -108,7 +108,7 @@ def calls(record: Record, where: Where, reading: Reading) -> Iterator[Call]:
             status=status,
             id=text(pick(record, "id", "request_id", "requestId")),
             time=time_of(record, request),
-            session=session_of(record),
+            session=session_of(record, mapping(body), _headers(request), _headers(record)),
             user=user_of(record),
             error=_error(record.get("error")),
             usage=usage_of(pick(record, "usage", "usage_metadata", "token_usage")),
@@ -119,6 +119,23 @@ def calls(record: Record, where: Where, reading: Reading) -> Iterator[Call]:
 
 def _error(raw: Any) -> str | None:
     return text(raw) or text(mapping(raw).get("message"))
+
+
+def _headers(frame: Record) -> Record:
+    """Headers that name a session, under the keys that a body would use."""
+    raw = frame.get("headers")
+    pairs = (
+        [(mapping(h).get("name"), mapping(h).get("value")) for h in raw]
+        if isinstance(raw, list)
+        else list(mapping(raw).items())
+    )
+    found: dict[str, str] = {}
+    for name, value in pairs:
+        word = str(name).lower().removeprefix("x-").replace("-", "_")
+        for key in ("session_id", "conversation_id", "thread_id", "trace_id"):
+            if word.endswith(key) and isinstance(value, str):
+                found[key] = value
+    return found
 
 
 def _ttft(record: Record) -> float | None:

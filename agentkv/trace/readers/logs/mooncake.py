@@ -15,7 +15,7 @@ from agentkv.trace.readers.reading import Reading
 NAME = "mooncake"
 
 BLOCK = 512
-"""Tokens of a block, as the trace's own description says; a line may say otherwise."""
+"""Tokens of a block, as the trace's own description says; a line may say or show otherwise."""
 
 
 def matches(record: Record) -> bool:
@@ -23,8 +23,8 @@ def matches(record: Record) -> bool:
 
 
 def calls(record: Record, where: Where, reading: Reading) -> Iterator[Call]:
-    size = count(record.get("block_size")) or BLOCK
     length = count(record.get("input_length"))
+    size = count(record.get("block_size")) or _block_size(length, len(record["hash_ids"]))
     when = record.get("timestamp")
     yield Call(
         where=where,
@@ -37,6 +37,14 @@ def calls(record: Record, where: Where, reading: Reading) -> Iterator[Call]:
         block_size=size,
         length=length if length is not None else size * len(record["hash_ids"]),
     )
+
+
+def _block_size(length: int | None, blocks: int) -> int:
+    """512, unless the length cannot be that many blocks and fits another power of two."""
+    if length is None or -(-length // BLOCK) == blocks:
+        return BLOCK
+    fits = (s for s in (16, 32, 64, 128, 256, 1024, 2048) if -(-length // s) == blocks)
+    return next(fits, BLOCK)
 
 
 def block_ids(ids: list[object]) -> IntArray:

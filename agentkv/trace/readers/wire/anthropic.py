@@ -10,6 +10,7 @@ from agentkv.trace.readers.wire.prompt import (
     by_host,
     mark_end,
     model_of,
+    provider_of,
     schema_part,
     settings_of,
     system_part,
@@ -58,7 +59,8 @@ def prompt(body: Record, url: str = "") -> Prompt:
     )
     if body.get("cache_control"):
         parts = mark_end(parts, marker_of(body) or 0)
-    provider = by_host(url) or ("bedrock" if _on_bedrock(body, model) else "anthropic")
+    by_name = "bedrock" if _on_bedrock(body, model) else provider_of("", model, NAME)
+    provider = by_host(url) or by_name
     return Prompt(parts, model, provider, settings_of(body), text(body.get("cache_salt")))
 
 
