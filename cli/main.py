@@ -27,6 +27,8 @@ OK, FINDINGS, USAGE, ENVIRONMENT, REMOTE, INTERRUPTED = 0, 1, 2, 3, 4, 130
 COMMANDS = {
     "lint": "Find, price and fix the prompt layouts that break prefix reuse.",
     "rule": "Explain a rule of the linter.",
+    "trace": "Replay request logs: what was reused, what was lost, and to what.",
+    "explain": "Why one request could not reuse all of another one's prompt.",
     "demo": "Run a small LangChain agent on a real model, with and without a cache-friendly layout.",
     "chat": "Chat with a model, or answer one prompt.",
     "serve": "Serve a model over HTTP, OpenAI-compatible.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -105,6 +106,8 @@ def analyse(source: Source, lint: Lint, *, format: str | None = None) -> Analysi
     if suppress.CODE in ran and document.suppressions:
         kept += suppress.unused(document, source, parted.used, ran)
     kept = [_graded(f, lint.severities) for f in kept]
+    if document.named or not document.editable:
+        kept = [_shown(f, document) for f in kept]
     kept.sort(key=lambda f: (f.slice.start, f.code))
     return Analysis(source, kind, document, tuple(kept), tuple(parted.suppressed), tuple(notes))
 
@@ -112,6 +115,20 @@ def analyse(source: Source, lint: Lint, *, format: str | None = None) -> Analysi
 def _graded(finding: Finding, severities: dict[str, Severity]) -> Finding:
     severity = severities.get(finding.code, finding.severity)
     return finding if severity == finding.severity else replace(finding, severity=severity)
+
+
+def _shown(finding: Finding, document: Document) -> Finding:
+    """A finding in a file that is not edited, with the name of its line."""
+    at = bisect_right(document.named, finding.slice.start, key=lambda one: one[0]) - 1
+    said = f"{finding.message} ({document.named[at][1]})" if at >= 0 else finding.message
+    fix = finding.fix
+    if not document.editable and fix is not None and fix.edits:
+        fix = Fix(
+            applicability="display",
+            message=fix.message,
+            refused=f"A {document.format} is not edited here: {fix.message[:1].lower()}{fix.message[1:]}.",
+        )
+    return replace(finding, message=said, fix=fix)
 
 
 def _proposed(

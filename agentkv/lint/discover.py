@@ -15,6 +15,7 @@ SUFFIXES = frozenset(
         ".py",
         ".pyi",
         ".pyw",
+        ".ipynb",
         ".j2",
         ".jinja",
         ".jinja2",

@@ -105,7 +105,7 @@ _WHOLE: dict[str, Guess] = {
         user_input user_query user_question user_message user_prompt user_request user_task
         user_text request goal objective user_goal problem claim human_input
         human_message last_message latest_message new_message current_message current_question
-        current_query search_query prompt_text input_text text_input ticket""",
+        current_query search_query prompt_text input_text text_input ticket q user_msg usr_msg""",
     ),
     **_table(
         "turn",
@@ -117,7 +117,10 @@ _WHOLE: dict[str, Guess] = {
         snippet clipboard feedback answer response output error error_message exception
         traceback stack_trace stacktrace result html transcript review
         subtopics existing_headers findings research_brief draft essay paragraph sentence email_text
-        command_output""",
+        command_output letter contract invoice resume cv note notes story comment tweet memo filing
+        report context_data input_data source_text source_documents reference_text background
+        hits matches issue_body issue_text pr_description commit_message job_description
+        product_description post blog_post complaint pull_request""",
     ),
     **_table(
         "turn",

@@ -262,3 +262,7 @@ class Document:
     suppressions: tuple[Suppression, ...] = ()
     skipped: str | None = None
     notes: tuple[str, ...] = field(default=())
+    named: tuple[tuple[int, str], ...] = ()
+    """Offsets from which on lines of the file are called something (`cell 3, line 2`)."""
+    editable: bool = True
+    """False: findings have no edits, whatever their rule could do."""

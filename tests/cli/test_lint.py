@@ -73,7 +73,9 @@ def test_findings_are_1_clean_is_0(agentkv: Run, scratch: Path) -> None:
         (("--select", "KV1", "--extend-select", "user-data-before-shared"), 1),
         (("--ignore", "KV2"), 0),
         (("--min-tokens", "5000"), 0),
-        (("--exclude", "*.j2"), 0),
+        (("--exclude", "*.j2"), 2),
+        (("--exclude", "*.j2", "--force-exclude"), 0),
+        (("--exclude", "*.j2", "--exit-zero"), 2),
     ],
 )
 def test_exit_status(agentkv: Run, arguments: tuple[str, ...], code: int) -> None:
@@ -125,10 +127,11 @@ def test_broken_files_are_2_only_when_nothing_else_was_read(agentkv: Run, scratc
     assert both.code == 0 and "0 findings; 1 prompt in 1 file; 1 skipped: not valid" in both.out
 
 
-def test_an_empty_folder_is_clean(agentkv: Run, scratch: Path) -> None:
+def test_b067_an_empty_folder_is_not_clean(agentkv: Run, scratch: Path) -> None:
+    """Nothing was looked at: a gate that is green then is green when its paths are wrong."""
     (scratch / "empty").mkdir()
     ran = agentkv("lint", "empty")
-    assert ran.code == 0 and "no files" in ran.err
+    assert ran.code == 2 and "no files" in ran.err
 
 
 def test_json_on_stdout_talk_on_stderr(agentkv: Run) -> None:

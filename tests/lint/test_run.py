@@ -175,3 +175,16 @@ def test_total_is_between_the_largest_and_the_sum() -> None:
 def test_dearest_first(project: Project, texts: Any) -> None:
     root = project({"a.j2": texts.user, "b.py": texts.clock})
     assert [f.code for f in lint(root).findings] == ["KV101", "KV202"]
+
+
+def test_this_repository_lints_its_own_prompts_clean() -> None:
+    """With its own settings: the demo shows a bad layout on purpose, and says so there."""
+    root = Path(__file__).parents[2]
+    if not (root / "pyproject.toml").is_file() or not (root / "examples").is_dir():
+        pytest.skip("not a checkout")
+    folders = [root / "examples", root / "agentkv" / "demo", root / "agentkv" / "bench"]
+    report = lint(folders, cache=False)
+    assert [(f.path, f.line, f.code) for f in report.findings] == []
+    assert report.prompts > 10
+    loud = lint(folders, isolated=True, cache=False).findings
+    assert {f.code for f in loud} == {"KV101", "KV202"}

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import re
-from pathlib import PurePath
+from pathlib import Path, PurePath
 
-from agentkv.lint.formats import _comments, _file, _handlebars
+from agentkv.lint.formats import _comments, _file, _handlebars, _json
 from agentkv.lint.formats._document import finish
 from agentkv.lint.formats._expression import Facts, Names
 from agentkv.lint.formats._jinja import read as read_jinja
 from agentkv.lint.formats._jinja_tokens import TemplateError
 from agentkv.lint.formats._messages import Item, parts
+from agentkv.lint.formats._others import others
 from agentkv.lint.formats._region import Region
 from agentkv.lint.formats._roles import by_tags
 from agentkv.lint.formats._samples import judged
-from agentkv.lint.formats._tree import Node
+from agentkv.lint.formats._tree import Node, TreeError
 from agentkv.lint.formats.base import Project
-from agentkv.lint.source import Slice, Source
+from agentkv.lint.source import Slice, Source, SourceError
 from agentkv.lint.template import Document, Template
 
 _FORMAT = re.compile(
@@ -57,9 +58,14 @@ class SemanticKernel:
             comments = _comments.suppressions(
                 source, _comments.HTML, _comments.HANDLEBARS, _comments.HASH
             )
+            config = _config(source, project)
+            if config is not None:
+                names.evidence = _defaults(config)
+                name = config.text("name") or name
             region, kind, where = (
                 Region.whole(source),
-                "semantic-kernel",
+                (config.text("template_format") if config is not None else None)
+                or "semantic-kernel",
                 Slice(0, len(source.text)),
             )
         else:
@@ -103,11 +109,26 @@ def read(region: Region, names: Names, kind: str) -> list[Item]:
     )
 
 
+def _config(source: Source, project: Project) -> Node | None:
+    """The `config.json` beside a prompt, as it is now."""
+    path = Path(source.path).parent / "config.json"
+    kept = others(project, "semantic-kernel")
+    kept[path] = None
+    try:
+        if path.is_file():
+            root = _json.parse(Source.read(path).text)
+            kept[path] = root if root.kind == "map" else None
+    except (OSError, SourceError, TreeError, RecursionError):
+        pass
+    found: Node | None = kept[path]
+    return found
+
+
 def _defaults(root: Node) -> dict[str, Facts]:
     found: dict[str, Facts] = {}
-    variables = root.get("input_variables")
+    variables = root.get("input_variables") or root.at("input", "parameters")
     for one in variables.items if variables is not None else []:
-        name, default = one.text("name"), one.text("default", "default_value")
+        name, default = one.text("name"), one.text("default", "default_value", "defaultValue")
         if name and default:
             found[name] = judged(name, [default], 1, "defaults")
     return found

@@ -74,6 +74,10 @@ class LateSystemMessage(Rule):
 
 def _changes(template: Template, part: int, context: Context) -> bool:
     """Whether anything in front of a message may change."""
-    return any(p.placeholder for p in template.parts[:part]) or any(
+    before = template.parts[:part]
+    if template.name.startswith("request") and template.syntax == "none":
+        # A recorded request: what the user and the model said is another thing in the next one.
+        return any(p.role in ("user", "assistant", "tool") for p in before)
+    return any(p.placeholder for p in before) or any(
         i < part and context.level(h) not in ("build", "deploy") for i, _, h in template.holes()
     )

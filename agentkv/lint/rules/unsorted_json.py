@@ -42,7 +42,7 @@ class UnsortedJson(HoleRule):
         return (
             "unsorted_json" in spot.traits
             and spot.level not in ("build", "turn", "call")
-            and not spot.traits & {"schema", "schema_order"}
+            and "schema_order" not in spot.traits
             and spot.behind >= context.min_tokens
         )
 

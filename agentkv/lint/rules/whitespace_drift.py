@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 from agentkv.lint import price
 from agentkv.lint.context import Context
@@ -12,13 +14,16 @@ from agentkv.lint.source import Slice
 from agentkv.lint.spot import request_of, spots, static_texts
 from agentkv.lint.template import Document, Template, Text
 
+_BLANKS = re.compile(r"\S([ \t]+)\r?\n")
+
 
 class WhitespaceDrift(Rule):
     """White space in a prompt depends on who saved the file, or on what is filled in.
 
     ## What it catches
     A text with both kinds of line ends, CRLF and LF; a template that is filled in *before* `dedent`,
-    so that a value of several lines decides the indentation of everything else.
+    so that a value of several lines decides the indentation of everything else. At info: lines that
+    end in blanks.
 
     ## Why it costs
     White space is tokens. A prompt that was checked out with other line ends, or whose indentation
@@ -42,7 +47,7 @@ class WhitespaceDrift(Rule):
     ```
 
     ## When it is wrong
-    When the line ends are part of what the prompt shows (a protocol, a file of another system).
+    When the blanks are Markdown's (two at the end of a line: not reported). When the line ends are part of what the prompt shows (a protocol, a file of another system).
     """
 
     code = "KV310"
@@ -60,6 +65,18 @@ class WhitespaceDrift(Rule):
                     mixed.slice or template.slice,
                     "lines",
                     "This text has both CRLF and LF line ends, which editors and checkouts change.",
+                )
+            elif (blank := _blank(template, context)) is not None:
+                yield replace(
+                    self._finding(
+                        document,
+                        template,
+                        context,
+                        blank,
+                        "blanks",
+                        "Lines end in blanks that nobody sees, and that editors take away.",
+                    ),
+                    severity="info",
                 )
         for spot in spots(document, context):
             if "dedented" in spot.traits and spot.level not in ("build", "deploy"):
@@ -99,6 +116,19 @@ class WhitespaceDrift(Rule):
             slot=f"{template.name}/{kind}",
             at=at,
         )
+
+
+def _blank(template: Template, context: Context) -> Slice | None:
+    """Blanks at the first line's end that has some, but for the two of Markdown's line break."""
+    for _, _, text in static_texts(template, context):
+        for found in _BLANKS.finditer(text.value):
+            if found[1] == "  " or text.slice is None:
+                continue
+            if len(text.slice) != len(text.value):
+                return text.slice
+            start = text.slice.start
+            return Slice(start + found.start(1), start + found.end(1))
+    return None
 
 
 def _mixed(template: Template, context: Context) -> Text | None:

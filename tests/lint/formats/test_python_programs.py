@@ -624,7 +624,9 @@ def test_of_two_packages_with_one_name_the_nearest_is_meant(tmp_path: Path) -> N
         "    return OpenAI().chat.completions.create(model='m', messages=[\n"
         "        {'role': 'system', 'content': build()}, {'role': 'user', 'content': q}])\n"
     )
-    clock = f'import time\nR = """{RULES}"""\n\n\ndef build():\n    return f"{{time.time()}} {{R}}"\n'
+    clock = (
+        f'import time\nR = """{RULES}"""\n\n\ndef build():\n    return f"{{time.time()}} {{R}}"\n'
+    )
     plain = f'R = """{RULES}"""\n\n\ndef build():\n    return R\n'
     files = {
         "app/__init__.py": "",

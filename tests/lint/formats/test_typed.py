@@ -135,6 +135,34 @@ You are {{$botName}}. It is {{time.Now}}, {{time.Date}}. {{recall $input}} {{mai
     assert found["user"].level == "user"
 
 
+def test_semantic_kernel_reads_the_configuration_beside_it(tmp_path: Path) -> None:
+    """The template's format, its name, and values of variables; a broken one changes nothing."""
+    folder = tmp_path / "Sort"
+    folder.mkdir()
+    prompt = folder / "skprompt.txt"
+    prompt.write_text("You help {{$shop}}.\n{{#if vip}}Be quick.{{/if}}\n{{$input}}")
+    plain = read(str(prompt), prompt.read_text())
+    assert plain.templates[0].name == "Sort" if plain.templates else plain.skipped
+    config = {
+        "schema": 1,
+        "name": "SortMail",
+        "template_format": "handlebars",
+        "input_variables": [{"name": "shop", "default": "Boat & Sail"}],
+    }
+    (folder / "config.json").write_text(json.dumps(config))
+    prompt.write_text("You help {{shop}}.\n{{#if vip}}Be quick.{{/if}}\n{{input}}")
+    document = read(str(prompt), prompt.read_text())
+    assert document.templates[0].name == "SortMail"
+    assert holes(document)["shop"].example == "Boat & Sail"
+    assert any("conditional" in h.traits for h in holes(document).values())
+    old = {"schema": 1, "input": {"parameters": [{"name": "shop", "defaultValue": "Oar"}]}}
+    (folder / "config.json").write_text(json.dumps(old))
+    prompt.write_text("You help {{$shop}}.\n{{$input}}")
+    assert holes(read(str(prompt), prompt.read_text()))["shop"].example == "Oar"
+    (folder / "config.json").write_text("{")
+    assert holes(read(str(prompt), prompt.read_text()))["shop"].example is None
+
+
 def test_semantic_kernel_yaml() -> None:
     text = """name: Desk
 template_format: handlebars

@@ -32,6 +32,10 @@ from agentkv.lint.template import HistoryOp, HistoryOpKind
 _CONFIG = frozenset({"settings", "config", "cfg", "conf", "configuration", "app_config", "options"})
 
 
+READ_AGAIN = "read at each call"
+"""How the reason of a value ends that is read from elsewhere whenever the prompt is made."""
+
+
 class Access(Containers):
     """Evaluates access to a part of something."""
 
@@ -105,6 +109,8 @@ class Access(Containers):
             return Thing(Facts("deploy", why=f"`{name}` of a configuration"), name)
         if named.level == "unknown" and facts.level != "unknown":
             return Thing(replace(facts, known=False), name)
+        if facts.why.endswith(READ_AGAIN):
+            named = replace(named, why=facts.why)
         return Thing(replace(named, reads=facts.reads), name)
 
     def _subscript(self, node: ast.Subscript) -> Value:

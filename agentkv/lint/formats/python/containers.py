@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import re
 from dataclasses import replace
 
 from agentkv.lint.formats.python.bits import as_text
+from agentkv.lint.formats.python.copies import moving, rewritten
 from agentkv.lint.formats.python.facts import FIXED, Facts, join
 from agentkv.lint.formats.python.guess import guess
 from agentkv.lint.formats.python.strings import Strings
@@ -21,6 +23,7 @@ from agentkv.lint.formats.python.values import (
     name_of,
     ops_of,
 )
+from agentkv.lint.source import Slice
 from agentkv.lint.template import HistoryOp
 
 _MOST_ELEMENTS = 400
@@ -117,7 +120,25 @@ class Containers(Strings):
                 return replace(made_thing, param=source.param)
             return made_thing
         item = Item(element, self.module.where(node.elt), cond=cond, loop=over_facts)
-        return Many((item,), kind, ops_of(source))
+        return Many((item,), kind, (*ops_of(source), *self._copies(node)))
+
+    def _copies(self, node: ast.ListComp | ast.GeneratorExp | ast.SetComp) -> tuple[HistoryOp, ...]:
+        """Earlier messages, copied with another content."""
+        gen = node.generators[0]
+        if not re.search(r"message|history|conversation|msgs|turns", ast.unparse(gen.iter), re.I):
+            return ()
+        turns = {n.id for n in ast.walk(gen.target) if isinstance(n, ast.Name)}
+        if not rewritten(node.elt, turns) or not moving(node):
+            return ()
+        where = self.module.where(node)
+        return (
+            HistoryOp(
+                kind="edited_in_place",
+                slice=Slice(where.start, where.end),
+                detail=self.module.code(node).split("\n")[0][:80],
+                in_loop=bool(self.loops),
+            ),
+        )
 
     def _mapped(
         self, node: ast.ListComp | ast.GeneratorExp | ast.SetComp, source: Many

@@ -23,6 +23,9 @@ from agentkv.lint.formats.python.values import (
 from agentkv.lint.template import HistoryOp
 
 
+MIDDLE = "the middle is cut out"
+
+
 class Expressions(Access):
     """Evaluates expressions by their kind."""
 
@@ -88,7 +91,27 @@ class Expressions(Access):
         number = node.value if isinstance(node.value, int | float) else None
         return Thing(FIXED, number=number)
 
+    def _middle(self, node: ast.BinOp) -> Value | None:
+        """`text[:k] + "..." + text[-n:]`."""
+        inner = node.left
+        if not isinstance(node.op, ast.Add) or not isinstance(inner, ast.BinOp):
+            return None
+        head, tail = _cut(inner.left), _cut(node.right)
+        if (
+            head is None
+            or tail is None
+            or head[0] != tail[0]
+            or (head[1], tail[1]) != ("head", "tail")
+        ):
+            return None
+        base = inner.left.value if isinstance(inner.left, ast.Subscript) else inner
+        facts = self.value(base).facts
+        return Thing(replace(facts, why=MIDDLE), name_of(base))
+
     def _binary(self, node: ast.BinOp) -> Value:
+        middle = self._middle(node)
+        if middle is not None:
+            return middle
         left, right = self.value(node.left), self.value(node.right)
         if isinstance(node.op, ast.Mod) and isinstance(left, Str):
             return self.percent(left, right, node)
@@ -137,7 +160,7 @@ class Expressions(Access):
         if head is None or tail is None or head[0] != tail[0] or head[1] != "head":
             return ops
         kept = tuple(o for o in ops if o.kind != "front_truncation")
-        return (*kept, self.operation("mid_trim", node, "the middle is cut out"))
+        return (*kept, self.operation("mid_trim", node, MIDDLE))
 
     def _either(self, node: ast.BoolOp, values: list[ast.expr]) -> Value:
         made = [self.value(v) for v in values]

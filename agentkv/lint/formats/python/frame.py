@@ -193,7 +193,7 @@ class Frame(Prompts, History, Scopes, Loops, Calls):
                 if named.level != "unknown":
                     traits = named.traits | facts.traits
                     facts = replace(named, traits=traits, made=facts.made, reads=facts.reads)
-            return replace(made, facts=facts, name=made.name or name)
+            return replace(made, facts=_found_for(name, facts), name=made.name or name)
         if isinstance(made, Str) and made.use is None and self.function is None:
             return Str(made.bits, Use(), name)
         return made
@@ -325,6 +325,18 @@ class Frame(Prompts, History, Scopes, Loops, Calls):
         inner.within = node.name
         inner.run([s for s in node.body if not isinstance(s, ast.ClassDef)])
         self.class_made(found, node)
+
+
+def _found_for(name: str, facts: Facts) -> Facts:
+    """What a search found, called by what it is for: memories, examples."""
+    if facts.known or "context" not in facts.traits:
+        return facts
+    named = guess(name).traits
+    if "memory" in named:
+        return facts.minus("context", "score_order").plus("memory")
+    if "examples" in named:
+        return facts.minus("context", "score_order").plus("examples", "selector")
+    return facts
 
 
 def _key(target: ast.expr) -> str | None:

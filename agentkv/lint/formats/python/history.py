@@ -28,6 +28,11 @@ from agentkv.lint.template import HistoryOp, HistoryOpKind
 _MESSAGES = re.compile(r"message|history|conversation|msgs|transcript|dialog|turns", re.IGNORECASE)
 _ONE = re.compile(r"^(?:m|msg|message|turn|entry|item|tool_msg|old|prev\w*)$", re.IGNORECASE)
 
+_SET_UP = re.compile(
+    r"^_*(?:init|reset|start|set_?up|clear|configure|set_|load|restore|new|begin|create|__)",
+    re.IGNORECASE,
+)
+
 
 class History(Base):
     """Assignments into messages."""
@@ -83,7 +88,7 @@ class History(Base):
             case ast.Subscript(value=messages, slice=index):
                 known = self.value(messages)
                 if isinstance(index, ast.Constant) and index.value == 0:
-                    if self.loops or not isinstance(known, Many):
+                    if self.loops or not isinstance(known, Many) or self._later(messages):
                         self._mark(messages, "system_mutated", node)
                     self._set_first(messages, value, added)
                 elif isinstance(index, ast.UnaryOp):
@@ -100,10 +105,20 @@ class History(Base):
                     if isinstance(old, Dict):
                         self.env[name] = old.with_entry("content", value, self.module.where(node))
 
+    def _later(self, messages: ast.expr) -> bool:
+        """Whether an object's own messages are changed by a method that is no set-up."""
+        key = self.key_of(messages) or ""
+        return (
+            key.startswith("self.")
+            and self.function is not None
+            and not _SET_UP.search(self.function.name)
+        )
+
     def _seldom(self) -> bool:
         """Whether this happens only near a limit."""
         return any(
             re.search(r"token|budget|context_window|limit|ratio|too_long", ast.unparse(t), re.I)
+            or _against_much(t)
             for t, _ in self.tests
         )
 
@@ -186,7 +201,7 @@ class History(Base):
             self.env[key] = replace(old, items=tuple(items))
         if self._is_messages(inner):
             if number == 0:
-                if self.loops or not isinstance(old, Many):
+                if self.loops or not isinstance(old, Many) or self._later(inner):
                     self._mark(inner, "system_mutated", node)
             elif not (isinstance(number, int) and number < 0) and (
                 self.loops or number is not None
@@ -194,6 +209,18 @@ class History(Base):
                 self._mark(inner, "edited_in_place", node)
         elif isinstance(old, Dict) and key:
             self.env[key] = Dict((*old.entries, Entry(None, value)), old.where)
+
+
+def _against_much(test: ast.expr) -> bool:
+    """`size(messages) > 100_000`: a size that is reached once in a while."""
+    return any(
+        isinstance(c, ast.Compare)
+        and any(
+            isinstance(n, ast.Constant) and isinstance(n.value, int | float) and n.value >= 1000
+            for n in c.comparators
+        )
+        for c in ast.walk(test)
+    )
 
 
 def _iterated(node: ast.expr) -> ast.expr:

@@ -23,7 +23,7 @@ def imported(value: Value) -> Value:
 
 def _imported_value(value: Value) -> Value:
     if isinstance(value, Str):
-        return Str(_imported_bits(value.bits), value.use, value.name)
+        return Str(imported_bits(value.bits), value.use, value.name)
     if isinstance(value, Thing) and value.facts.known and _varies(value.facts):
         return replace(value, facts=_at_import(value.facts))
     if isinstance(value, Many):
@@ -37,9 +37,10 @@ def _imported_value(value: Value) -> Value:
     return value
 
 
-def _imported_bits(bits: Bits) -> Bits:
+def imported_bits(bits: Bits) -> Bits:
+    """The same for text."""
     return tuple(
-        replace(b, facts=_at_import(b.facts), inner=_imported_bits(b.inner))
+        replace(b, facts=_at_import(b.facts), inner=imported_bits(b.inner))
         if isinstance(b, Slot) and b.facts.known and _varies(b.facts)
         else b
         for b in bits
@@ -47,7 +48,10 @@ def _imported_bits(bits: Bits) -> Bits:
 
 
 def _varies(facts: Facts) -> bool:
-    return facts.level in ("turn", "call", "session") and "import_time" not in facts.traits
+    return facts.level in ("turn", "call", "session") and not facts.traits & {
+        "import_time",
+        "callable_partial",
+    }
 
 
 def _at_import(facts: Facts) -> Facts:

@@ -7,7 +7,8 @@ import re
 from dataclasses import replace
 
 from agentkv.lint.formats.python import sources
-from agentkv.lint.formats.python.bits import Bits, Slot, as_text, change
+from agentkv.lint.formats.python.access import READ_AGAIN
+from agentkv.lint.formats.python.bits import Bits, Lit, Slot, as_text, change
 from agentkv.lint.formats.python.facts import FIXED, UNKNOWN, Facts, fact, join, rank
 from agentkv.lint.formats.python.guess import guess
 from agentkv.lint.formats.python.lists import in_order
@@ -48,7 +49,7 @@ _DATES = frozenset(
 _SIGNED = re.compile(r"presigned_url|signed_url|generate_sas|sign_url|create_signed|presign")
 
 _DATABASE = re.compile(
-    r"\.(?:fetchone|fetchall|fetchval|fetchrow|find_one|execute|scalar|scalars|scalar_one|query|first|objects\.get)$"
+    r"\.(?:fetchone|fetchall|fetchval|fetchrow|fetch_one|fetch_all|fetch_val|find_one|execute|scalar|scalars|scalar_one|query|first|objects\.get)$"
 )
 
 _HUB = re.compile(
@@ -57,6 +58,18 @@ _HUB = re.compile(
 
 _SEARCH = re.compile(
     r"(?:similarity_search|get_relevant_documents|retrieve|search|query_points|max_marginal|rerank|as_retriever|_search)"
+)
+
+_RANKED = re.compile(
+    r"similarity_search|get_relevant_documents|retrieve|query_points|max_marginal|rerank"
+    r"|(?:vector|hybrid|semantic|knn|dense)_search"
+)
+_SELECT = re.compile(r"\s*(?:select|with)\b", re.IGNORECASE)
+_ORDERED = re.compile(
+    r"\border\s+by\b|\blimit\s+1\b(?!\d)|\b(?:count|sum|avg|max|min)\s*\(", re.IGNORECASE
+)
+_ONE_ROW = frozenset(
+    "fetchone fetch_one fetchrow fetchval fetch_val first scalar scalar_one one one_or_none find_one".split()
 )
 
 
@@ -95,6 +108,11 @@ class LibraryCalls(ObjectCalls):
                 return first
             if isinstance(first, Obj | Made):
                 return self.shown(first, node.args[0])
+            if isinstance(first, Many):
+                # A list shows its elements by their `repr`.
+                objects = [i.value for i in first.items if isinstance(i.value, Obj)]
+                if objects:
+                    return self.shown(objects[0], node.args[0])
             if name == "format" and len(args) > 1 and first.facts.traits & {"clock", "date"}:
                 return Thing(
                     sources.with_format(first.facts, as_text(args[1])), name_of(node.args[0])
@@ -248,7 +266,10 @@ class LibraryCalls(ObjectCalls):
         name = name_of(node.args[0])
         facts = value.facts
         inner = node.args[0]
-        if isinstance(inner, ast.Call) and name_of(inner.func).rpartition(".")[2] == "loads":
+        again = isinstance(value, Thing) and value.fn == "loads"
+        if again or (
+            isinstance(inner, ast.Call) and name_of(inner.func).rpartition(".")[2] == "loads"
+        ):
             op = self.operation("reserialised", node, self.module.code(node)[:80])
             return Thing(facts, name, ops=(op,))
         keys = next((k.value for k in node.keywords if k.arg == "sort_keys"), None)
@@ -298,11 +319,19 @@ class LibraryCalls(ObjectCalls):
             return Thing(fact("call", f"{tail}()", "signed_url"), name)
         if tail == "trim_messages":
             return self._trimmed(node, args, kwargs, base)
+        if tail == "loads" and node.args and name_of(node.args[0]).endswith("arguments"):
+            return Thing(join([a.facts for a in args]), name, fn="loads")
         known = sources.of_call(callee)
         if known is not None:
             return Thing(known, name)
         if tail in ("list_tools", "get_tools", "load_mcp_tools", "alist_tools"):
             return Thing(fact("session", f"{tail}()", "listing", "tools"), name)
+        if (
+            tail in ("compile", "format", "render", "to_string", "scalar_one", "all", "one")
+            and isinstance(base, Thing)
+            and base.facts.why.endswith(READ_AGAIN)
+        ):
+            return base
         facts = [v.facts for v in (*args, *kwargs.values())]
         if base is not None and not isinstance(base, Lib):
             facts.append(base.facts)
@@ -314,11 +343,29 @@ class LibraryCalls(ObjectCalls):
             if made is not None:
                 return made
         if _SEARCH.search(tail):
-            return Thing(Facts("turn", frozenset({"context"}), f"{tail}()", False), name)
+            found = Facts("turn", frozenset({"context"}), f"{tail}()", False)
+            return Thing(found.plus("score_order") if _RANKED.search(tail) else found, name)
         if _DATABASE.search("." + callee):
-            found = guess(name)
-            return Thing(replace(found, why=f"a database, read {often}"), name)
+            found = replace(guess(name), why=f"a database, read {often}")
+            unordered = any(_unordered(a) for a in args) or (
+                base is not None and "listing" in base.facts.traits
+            )
+            if unordered and tail not in _ONE_ROW:
+                found = found.plus("listing")
+            return Thing(found, name)
         return Thing(result_of(tail, facts, name), name, ops=ops)
+
+
+def _unordered(value: Value) -> bool:
+    """Whether a value is a query for rows whose order the database may choose."""
+    if not isinstance(value, Str):
+        return False
+    text = "".join(b.value if isinstance(b, Lit) else _inner(b) for b in value.bits)
+    return bool(_SELECT.match(text)) and not _ORDERED.search(text)
+
+
+def _inner(slot: Slot) -> str:
+    return "".join(b.value if isinstance(b, Lit) else _inner(b) for b in slot.inner)
 
 
 def _mapping(node: ast.expr) -> bool:

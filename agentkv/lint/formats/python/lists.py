@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from agentkv.lint.formats.python.bits import as_text
 from agentkv.lint.formats.python.facts import FIXED, join
+from agentkv.lint.formats.python.copies import moving, rewritten
 from agentkv.lint.formats.python.merge import NONE
 from agentkv.lint.formats.python.texts import TextCalls
 from agentkv.lint.formats.python.values import (
@@ -15,11 +16,14 @@ from agentkv.lint.formats.python.values import (
     Item,
     Made,
     Many,
+    Str,
     Thing,
     Value,
     name_of,
     ops_of,
+    walk,
 )
+from agentkv.lint.template import HistoryOp
 
 
 class ListCalls(TextCalls):
@@ -38,9 +42,8 @@ class ListCalls(TextCalls):
         if name in ("append", "add", "appendleft") and args:
             item = Item(args[0], self.module.where(node.args[0]))
             items = (item, *base.items) if name == "appendleft" else (*base.items, item)
-            made = replace(
-                base, items=items, ops=tuple(dict.fromkeys((*base.ops, *ops_of(args[0]))))
-            )
+            ops = (*base.ops, *ops_of(args[0]), *self._remade(args[0], node))
+            made = replace(base, items=items, ops=tuple(dict.fromkeys(ops)))
         elif name in ("extend", "update") and args:
             more = self.extended(base, args[0], node.args[0])
             made = more if isinstance(more, Many) else None
@@ -67,6 +70,37 @@ class ListCalls(TextCalls):
     def grown(self, target: ast.expr, value: Value) -> None:
         """A list that is no plain variable was changed in place."""
 
+    def _remade(self, message: Value, node: ast.Call) -> tuple[HistoryOp, ...]:
+        """What is done to a message as it is appended: an answer of the model is changed a little,
+        or an earlier message is copied with another content."""
+        given = node.args[0]
+        if rewritten(given, self._turns()) and moving(self.loops[-1]):
+            return (self.operation("edited_in_place", node, self.module.code(node)[:80]),)
+        if not isinstance(message, Dict) or as_text(message.get("role")) not in (
+            "assistant",
+            "model",
+        ):
+            return ()
+        content = message.get("content")
+        if isinstance(content, Thing) and content.fn == "strip":
+            return (self.operation("reserialised", node, "white space is stripped"),)
+        calls = message.get("tool_calls")
+        fresh = isinstance(calls, Many) and any(
+            "random_id" in v.facts.traits for v in walk(calls) if isinstance(v, Thing | Str)
+        )
+        return (
+            (self.operation("reserialised", node, "ids of calls are made anew"),) if fresh else ()
+        )
+
+    def _turns(self) -> set[str]:
+        """Names of the messages over which the innermost loop goes."""
+        loop = self.loops[-1] if self.loops else None
+        if not isinstance(loop, ast.For | ast.AsyncFor) or not re.search(
+            r"message|history|conversation|msgs|turns", ast.unparse(loop.iter), re.IGNORECASE
+        ):
+            return set()
+        return {n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name)}
+
     def _insert(self, base: Many, args: tuple[Value, ...], node: ast.Call) -> Many:
         at = args[0].number if isinstance(args[0], Thing) else None
         item = Item(args[1], self.module.where(node.args[1]))
@@ -84,6 +118,7 @@ class ListCalls(TextCalls):
                     and (first.spread or any(i.spread for i in base.items))
                 )
                 or (isinstance(at, int) and at < 0)
+                or (at is None and _from_the_end(node.args[0]))
             ):
                 ops += (self.operation("inserted_mid", node, self.module.code(node)[:80]),)
         index = int(at) if isinstance(at, int | float) else len(base.items)
@@ -173,6 +208,14 @@ class ListCalls(TextCalls):
         return made
 
 
+def _from_the_end(index: ast.expr) -> bool:
+    """`len(messages) - 2`: a place that moves with every message."""
+    match index:
+        case ast.BinOp(left=ast.Call(func=ast.Name(id="len")), op=ast.Sub(), right=right):
+            return not (isinstance(right, ast.Constant) and right.value == 0)
+    return False
+
+
 def in_order(value: Value, kwargs: dict[str, Value]) -> Value:
     if isinstance(value, Many):
         return _sorted_many(value, kwargs)
@@ -180,7 +223,9 @@ def in_order(value: Value, kwargs: dict[str, Value]) -> Value:
     if _scored(kwargs):
         facts = facts.plus("score_order", "tie_order")
     else:
-        facts = facts.minus("set_order", "listing", "completion_order", "shuffled")
+        facts = facts.minus(
+            "set_order", "listing", "completion_order", "shuffled", "score_order", "tie_order"
+        )
     if isinstance(value, Thing):
         return replace(value, facts=facts)
     return Thing(facts)

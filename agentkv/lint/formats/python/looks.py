@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ast
 import re
+from dataclasses import replace
 
 from agentkv.lint.formats.python.base import Base
 from agentkv.lint.formats.python.bits import Bits, Lit, Slot, as_text, size, text_of, tight
 from agentkv.lint.formats.python.drafts import Draft, PartDraft, RequestDraft
 from agentkv.lint.formats.python.facts import Where
 from agentkv.lint.formats.python.guess import guess
+from agentkv.lint.formats.python.imports import imported_bits
 from agentkv.lint.formats.python.messages import (
     CLASSES,
     METHODS,
@@ -52,6 +54,9 @@ class Looks(Base):
         request: RequestDraft | None = None,
         use: Use | None = None,
     ) -> None:
+        if self.function is None and request is None and evidence == "sink":
+            # A template of a module: what is in it was computed when the module was imported.
+            parts = [replace(p, bits=imported_bits(p.bits)) for p in parts]
         kept = tuple(p for p in parts if p.bits or p.placeholder)
         if not kept and request is None:
             return

@@ -21,7 +21,7 @@ def either(one: Value, other: Value, test: Facts, where: Where | None = None) ->
     if isinstance(one, Many) and isinstance(other, Many):
         return _either_items(one, other, test)
     if isinstance(one, Dict) and isinstance(other, Dict):
-        return one if len(one.entries) >= len(other.entries) else other
+        return _either_dict(one, other, test)
     for a, b in ((one, other), (other, one)):
         if b == NONE and not isinstance(a, Thing):
             return a
@@ -48,6 +48,26 @@ def either(one: Value, other: Value, test: Facts, where: Where | None = None) ->
     if isinstance(one, Str | Many | Dict) or isinstance(other, Str | Many | Dict):
         return one if isinstance(one, Str | Many | Dict) else other
     return one if one != NONE else other
+
+
+_SWITCHED = frozenset(
+    "response_format text_format tool_choice thinking reasoning reasoning_effort".split()
+)
+
+
+def _either_dict(one: Dict, other: Dict, test: Facts) -> Dict:
+    """The longer of two; a setting that only one has, and that is no value passed on, is one that
+    is there or not."""
+    longer, shorter = (one, other) if len(one.entries) >= len(other.entries) else (other, one)
+    known = {e.key for e in shorter.entries}
+    entries = []
+    for e in longer.entries:
+        new = e.key in _SWITCHED and e.key not in known
+        if new and not isinstance(e.value, Thing) and e.key not in test.reads:
+            facts = join([test, e.value.facts]).plus("conditional")
+            e = replace(e, value=Thing(replace(facts, level=test.level, known=test.known)))
+        entries.append(e)
+    return Dict(tuple(entries), longer.where)
 
 
 def _test(test: Facts) -> Facts:

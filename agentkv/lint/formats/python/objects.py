@@ -154,7 +154,8 @@ class ObjectCalls(ListCalls):
                 return base
         if name in _TIMES and base.facts.traits & {"clock", "date"}:
             return self._time_method(name, base, args, kwargs)
-        if base.fn.startswith("pathlib.Path") or name in ("iterdir", "rglob"):
+        globbed = name == "glob" and "*" in ((as_text(args[0]) if args else None) or "")
+        if base.fn.startswith("pathlib.Path") or name in ("iterdir", "rglob") or globbed:
             made = self._path_method(
                 node, name, Made("pathlib.Path", (base,), {}, level=base.facts), args
             )
@@ -175,7 +176,8 @@ class ObjectCalls(ListCalls):
         if base.facts.known and rank(base.facts.level) > rank("unknown") and not args:
             return Thing(base.facts, name_of(node) or base.name, fn=base.fn)
         if name in KEEP_TEXT or name in ("hex", "splitlines", "split", "isoformat", "strip"):
-            return Thing(base.facts, base.name, base.param)
+            strips = name.endswith("strip") and not args
+            return Thing(base.facts, base.name, base.param, fn="strip" if strips else "")
         return None
 
     def _time_method(

@@ -79,6 +79,10 @@ _BUILDERS = frozenset(
 )
 
 
+def tail_of(callee: str) -> str:
+    return callee.rpartition(".")[2]
+
+
 class Prompts(Requests):
     """Tells calls of models and makers of agents from all other calls."""
 
@@ -88,6 +92,15 @@ class Prompts(Requests):
         api = apis.api_of(callee, set(kwargs))
         if api is not None:
             return self._request(node, api, callee, args, kwargs)
+        if (
+            tail_of(callee) == "override"
+            and {"tools", "model"} & set(kwargs)
+            and self._middleware()
+        ):
+            system = ("system_prompt", "system_message")
+            return self._request(
+                node, apis.Api("langchain", ("messages",), system), callee, (), kwargs
+            )
         if apis.AGENTS.search(callee):
             return self._agent(node, callee, args, kwargs)
         if self._configured(callee):
@@ -127,6 +140,15 @@ class Prompts(Requests):
         if self.program.alone and not self.program.wants:
             self.program.wants = self._leaves(node, callee, (*args, *kwargs.values()))
         return False
+
+    def _middleware(self) -> bool:
+        """Whether this function stands around LangChain's calls of a model."""
+        function = self.function
+        if function is None or isinstance(function.node, ast.Lambda):
+            return False
+        return "model_call" in function.name or any(
+            "wrap_model_call" in d for d in function.decorators
+        )
 
     def _configured(self, callee: str) -> bool:
         """Whether the project's configuration names this function as one that sends a prompt."""

@@ -10,6 +10,7 @@ from agentkv.lint.formats.python import apis
 from agentkv.lint.formats.python.base import Base
 from agentkv.lint.formats.python.bits import Slot, as_text
 from agentkv.lint.formats.python.drafts import PartDraft, RequestDraft
+from agentkv.lint.formats.python.expressions import MIDDLE
 from agentkv.lint.formats.python.facts import Where
 from agentkv.lint.formats.python.merge import NONE
 from agentkv.lint.formats.python.messages import (
@@ -118,7 +119,8 @@ class Requests(Settings):
                     parts += parts_of(value, reading)
         sources = [v for v in (value, system) if v is not None]
         ops = tuple(dict.fromkeys(op for v in sources for op in self._ops(v)))
-        ops = (*ops, *self._summaries(parts), *self._rebuilt(parts))
+        ops = (*ops, *self._summaries(parts), *self._rebuilt(parts), *self._cut(parts))
+        ops = (*ops, *self._transforms(node, kwargs))
         followed = self._followed(parts, main)
         cached = _top_marker(kwargs, node, self)
         request = RequestDraft(
@@ -189,6 +191,29 @@ class Requests(Settings):
                 if isinstance(bit, Slot) and bit.facts.why.endswith("read at each call"):
                     return [self._op("rebuilt_each_call", bit, bit.facts.why)]
         return []
+
+    def _cut(self, parts: list[PartDraft]) -> list[HistoryOp]:
+        found = [
+            b for p in parts for b in p.bits if isinstance(b, Slot) and b.facts.why.endswith(MIDDLE)
+        ]
+        return [self._op("mid_trim", b, MIDDLE) for b in found[:1]]
+
+    def _transforms(self, node: ast.Call, kwargs: dict[str, Value]) -> list[HistoryOp]:
+        """OpenRouter's `transforms: ["middle-out"]`."""
+        body = kwargs.get("extra_body")
+        given = body.get("transforms") if isinstance(body, Dict) else kwargs.get("transforms")
+        if not isinstance(given, Many) or not any(
+            as_text(i.value) == "middle-out" for i in given.items
+        ):
+            return []
+        where = self.module.where(node)
+        return [
+            HistoryOp(
+                kind="mid_trim",
+                slice=Slice(where.start, where.end),
+                detail="transforms: middle-out",
+            )
+        ]
 
     def _op(self, kind: HistoryOpKind, bit: Slot, detail: str = "") -> HistoryOp:
         where = bit.where if bit.where and bit.where.module == self.module.path else None

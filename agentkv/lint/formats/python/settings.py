@@ -21,7 +21,6 @@ from agentkv.lint.formats.python.values import (
     Value,
 )
 
-
 _KEYS = frozenset({"prompt_cache_key", "cache_salt", "cache_key", "extra_key", "user"})
 """Settings that are names themselves: whose they are is read from what they are called."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from dataclasses import replace
 
 from agentkv.lint.formats.python import fields, sources
@@ -26,6 +27,7 @@ from agentkv.lint.formats.python.values import (
     with_facts,
 )
 
+_SCORE = re.compile(r"(?:^|[._])(?:scores?|similarity|relevance|distance)$", re.IGNORECASE)
 _TEXTS = (ast.Constant, ast.JoinedStr, ast.BinOp, ast.Call)
 
 
@@ -66,10 +68,15 @@ class Strings(Base):
             value = self.value(field.value)
             if field.format_spec is not None:
                 value = self._specified(value, field.format_spec)
+            if _SCORE.search(name_of(field.value)) and "context" in value.facts.traits:
+                value = with_facts(value, value.facts.plus("score_text"))
             if isinstance(value, Obj) or (
                 field.conversion == 114 and isinstance(value, Obj | Made)
             ):
                 value = self.shown(value, field.value)
+            if isinstance(value, Many):
+                objects = [i.value for i in value.items if isinstance(i.value, Obj)]
+                value = self.shown(objects[0], field.value) if objects else value
             slot = self.slot(field.value, where, value)
             if where is None:
                 slot = replace(slot, expr=f"{{{ast.unparse(field.value)}}}")

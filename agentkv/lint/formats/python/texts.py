@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ast
 import re
+from dataclasses import replace
 
 from agentkv.lint.formats.python.bits import Bits, Lit, Slot, as_text, tight
+from agentkv.lint.formats.python.facts import FIXED
 from agentkv.lint.formats.python.merge import NONE, item_bits
 from agentkv.lint.formats.python.own import OwnCalls
 from agentkv.lint.formats.python.values import (
@@ -66,6 +68,17 @@ class TextCalls(OwnCalls):
             return self._replaced(base, args[0], args[1], node)
         if name in KEEP_TEXT:
             return base if name not in ("strip", "lstrip", "rstrip") or args else _strip(base, name)
+        if name in ("ljust", "rjust", "center") and args:
+            width = args[0].number if isinstance(args[0], Thing) else None
+            if isinstance(width, int | float) and width < 400:
+                return base
+            fill = Slot(
+                self.module.code(node),
+                name,
+                replace(FIXED, why=f"{name}()").plus("padding"),
+                self.module.where(node),
+            )
+            return Str((*base.bits, fill))
         if name in ("splitlines", "split"):
             return Thing(base.facts, name_of(func.value))
         return Thing(base.facts, name_of(func.value))

@@ -14,6 +14,10 @@ from agentkv.lint.source import Slice
 from agentkv.lint.template import ToolsUse
 
 
+_WHO = frozenset("state user current_user customer request session turn step".split())
+"""A test of one of these is asked anew for each user, or in each turn."""
+
+
 def tools_use(value: Value, node: ast.expr | None, frame: Base) -> ToolsUse | None:
     """None where a request has no tools."""
     if value == NONE or node is None:
@@ -76,7 +80,11 @@ def _conditions(value: Value) -> list[Facts]:
             i.cond
             for i in value.items
             if i.cond is not None
-            and ("conditional" in i.cond.traits or rank(i.cond.level) > rank("unknown"))
+            and (
+                "conditional" in i.cond.traits
+                or rank(i.cond.level) > rank("unknown")
+                or _WHO & set(i.cond.reads)
+            )
         ]
         for i in value.items:
             found += _conditions(i.value) if isinstance(i.value, Many) else []
