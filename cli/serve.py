@@ -91,6 +91,13 @@ def serve(
     drain_timeout: Annotated[
         float, typer.Option(min=0.0, help="Seconds that running requests get after SIGTERM.")
     ] = 20.0,
+    record: Annotated[
+        Path | None,
+        typer.Option(help="Add a line for each call to a file, for `agentkv trace`: digests only."),
+    ] = None,
+    record_text: Annotated[
+        bool, typer.Option("--record-text", help="Record prompts and answers as well.")
+    ] = False,
     allowed_hosts: Annotated[
         str, typer.Option(help="Further names for the Host header, separated by commas.")
     ] = "",
@@ -130,6 +137,8 @@ def serve(
         insecure_no_auth=insecure_no_auth,
         allowed_hosts=tuple(name.strip() for name in allowed_hosts.split(",") if name.strip()),
         drain_timeout=drain_timeout,
+        record=None if record is None else str(record),
+        record_text=record_text,
     )
     try:
         run(config)

@@ -183,15 +183,17 @@ def _explained(old: Past, new: Past, renderer: Renderer, *, same: bool) -> Expla
     ids, earlier = new.ids, old.full if same else old.ids
     at = common_prefix(ids, earlier)
     per = new.rendered.per_id
-    here = namespace_differs(old.call, new.call)
+    here = _namespace(old.call, new.call)
     matched = 0 if here is not None else at
     changes = _changes(old, new, matched, same=same) if new.call.parts else []
     differs = at < len(ids)
-    segment, reason = _segment(new.rendered, at), None
-    rule = advice = detail = None
+    segment = _segment(new.rendered, at)
+    reason: Reason | None = None
+    rule: str | None = None
+    detail: str | None = None
     if here is not None:
         reason, rule = here
-        segment, advice = "model" if reason == "model_changed" else "cache key", None
+        segment = "model" if reason == "model_changed" else "cache key"
         differs = True
     elif differs:
         reason, rule, detail, segment = _first(old, new, at, changes, same, segment)
@@ -199,9 +201,14 @@ def _explained(old: Past, new: Past, renderer: Renderer, *, same: bool) -> Expla
     lost = sum(c.tokens_lost for c in changes)
     if here is not None:
         lost = max(lost, at)
-    advice = told.advice if told is not None else None
-    text = [_decoded(renderer, ids, at), _decoded(renderer, earlier, at)] if differs else []
-    known = bool(text) and per == 1
+    known = differs and per == 1
+    was = _decoded(renderer, earlier, at) if known else (None, None)
+    now = _decoded(renderer, ids, at) if known else (None, None)
+    context = renderer.encoder.decode(ids[max(0, at - BEFORE) : at]) if known else None
+    if reason == "model_changed":
+        context, was, now = None, (old.call.model, None), (new.call.model, None)
+    elif reason == "other_namespace":
+        context, was, now = None, (old.call.salt, None), (new.call.salt, None)
     return Explanation(
         before=old.call.where,
         after=new.call.where,
@@ -213,13 +220,13 @@ def _explained(old: Past, new: Past, renderer: Renderer, *, same: bool) -> Expla
         reason=reason,
         rule=rule,
         name=told.name if told is not None else None,
-        context=renderer.encoder.decode(ids[max(0, at - BEFORE) : at]) if known else None,
-        was=text[1][0] if known else None,
-        now=text[0][0] if known else None,
-        was_token=text[1][1] if known else None,
-        now_token=text[0][1] if known else None,
+        context=context,
+        was=was[0],
+        now=now[0],
+        was_token=was[1],
+        now_token=now[1],
         tokens_lost=lost,
-        advice=advice,
+        advice=told.advice if told is not None else None,
         detail=detail,
         changes=tuple(changes),
         same_session=same,
@@ -228,7 +235,7 @@ def _explained(old: Past, new: Past, renderer: Renderer, *, same: bool) -> Expla
     )
 
 
-def namespace_differs(old: Call, new: Call) -> tuple[Reason, str] | None:
+def _namespace(old: Call, new: Call) -> tuple[Reason, str] | None:
     """Reason and rule where two calls cannot share anything, whatever their text."""
     if old.model != new.model:
         return "model_changed", "KV507"
@@ -266,7 +273,7 @@ def _segment(rendered: Rendered, at: int) -> str | None:
     return found or (spans[-1].name if spans else None)
 
 
-def _decoded(renderer: Renderer, ids: IntArray, at: int) -> tuple[str, str]:
+def _decoded(renderer: Renderer, ids: IntArray, at: int) -> tuple[str | None, str | None]:
     """Text from a token on, and that token's own."""
     decode = renderer.encoder.decode
     return decode(ids[at : at + AFTER]), decode(ids[at : at + 1])

@@ -1,13 +1,12 @@
 """`redact`: a log without its texts, of which reports say the same.
 
-Every word is replaced by another of the same shape, made from a keyed digest of it: the same word
-by the same one in the whole log, and no word can be had back without the key, which is thrown
-away. Numbers, times and identifiers keep their form (digits become other digits, `10:15:02` another
-time, a UUID another UUID), so that a report still calls a clock a clock. Structure, names of fields,
-roles, times, models and token counts stay; names of tools are replaced.
+What is written is made from `Call`s and not from the log's own lines: only fields that are known are
+in it, so nothing that was not thought of can slip through. It is read by every `trace` command.
 
-What is kept that could tell something: lengths, punctuation, which words are equal, JSON keys of
-tool schemas that are words of JSON Schema. Pictures and other data become filler of the same length.
+Kept: which call, when, with which model and provider (without the suffix of a fine-tuned one), all
+token counts, roles, the structure of parts and pieces, cache breakpoints, names of settings. Texts,
+names of tools and documents are veiled (see `veil`); sessions, users, ids, salts, pictures, values
+of settings become keyed digests; errors become one word. The key is thrown away.
 """
 
 from __future__ import annotations
@@ -15,196 +14,116 @@ from __future__ import annotations
 import json
 import re
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import lru_cache
-from hashlib import blake2b
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-_WORD = re.compile(r"[^\W\d_]+|\d+")
-_DATA = re.compile(r"^data:[^;,]*;base64,|^[A-Za-z0-9+/=_-]{200,}$")
+from agentkv.trace.call import Call, Part, Piece
+from agentkv.trace.veil import Veil
 
-KEPT_KEYS = frozenset(
-    [
-        "model",
-        "object",
-        "type",
-        "role",
-        "id",
-        "created",
-        "timestamp",
-        "time",
-        "start_time",
-        "end_time",
-        "created_at",
-        "ts",
-        "usage",
-        "prompt_tokens",
-        "completion_tokens",
-        "total_tokens",
-        "cached_tokens",
-        "input_tokens",
-        "output_tokens",
-        "cache_read_input_tokens",
-        "cache_creation_input_tokens",
-        "prompt_tokens_details",
-        "finish_reason",
-        "stop_reason",
-        "index",
-        "status",
-        "status_code",
-        "stream",
-        "temperature",
-        "top_p",
-        "max_tokens",
-        "max_completion_tokens",
-        "cache_control",
-        "cachePoint",
-        "ttl",
-        "method",
-        "tool_choice",
-        "parallel_tool_calls",
-        "provider",
-        "run_type",
-        "seed",
-        "n",
-        "logprobs",
-        "custom_id",
-        "hash_ids",
-        "input_length",
-        "output_length",
-        "block_size",
-        "in",
-        "out",
-        "t",
-    ]
+VERSION = 1
+SHORTEST_KEY = 16
+HELD = 32_000_000
+"""Characters of veiled pieces that are kept for the calls that repeat them."""
+ROLES = frozenset(["system", "developer", "user", "assistant", "model", "tool", "function"])
+KINDS = frozenset(
+    "tools instructions examples documents memory history context question template schema".split()
 )
-"""Values under these keys are no text (or name a form of it) and stay."""
-
-SCHEMA_WORDS = frozenset(
-    [
-        "object",
-        "string",
-        "integer",
-        "number",
-        "boolean",
-        "array",
-        "null",
-        "function",
-        "text",
-        "image_url",
-        "image",
-        "tool_use",
-        "tool_result",
-        "tool",
-        "thinking",
-        "reasoning",
-        "input_text",
-        "output_text",
-        "message",
-        "document",
-        "user",
-        "assistant",
-        "system",
-        "developer",
-        "auto",
-        "required",
-        "none",
-        "any",
-        "ephemeral",
-        "json_schema",
-        "json_object",
-        "base64",
-    ]
+_NAME = re.compile(
+    r"(?:tools|system|documents|instructions|schema|response_format|generation_prompt|prompt|"
+    r"messages|context|contents|input)(?:\[[0-9]+\])*"
 )
-NAMES = frozenset(["session_id", "thread_id", "conversation_id", "trace_id", "user", "name", "url"])
-"""Values under these keys are replaced whole, the same for the same."""
+_MEDIA = ("image", "audio", "file")
 
 
 class Redactor:
-    """Replaces texts. `key`: 16 bytes or more; a random one unless given. Two logs that are to be
-    compared need the same."""
+    """Redacts calls. `key`: 16 bytes or more; a random one unless given. Logs that are to be
+    compared with each other need the same. Raises ValueError for a shorter key."""
 
     def __init__(self, key: bytes | None = None) -> None:
-        self._key = key or secrets.token_bytes(32)
-        self._word: Callable[[str], str] = lru_cache(maxsize=200_000)(self._replace)
+        if key is not None and len(key) < SHORTEST_KEY:
+            raise ValueError(f"a key of {len(key)} bytes can be guessed: {SHORTEST_KEY} or more.")
+        self._veil = Veil(key or secrets.token_bytes(32))
+        self._pieces: OrderedDict[tuple[str, str], list[Any]] = OrderedDict()
+        self._held = 0
 
-    def value(self, value: Any, key: str | None = None) -> Any:
-        """A JSON value without its texts."""
-        if isinstance(value, Mapping):
-            return {self._field(k, key): self.value(v, str(k)) for k, v in value.items()}
-        if isinstance(value, list):
-            return [self.value(v, key) for v in value]
-        if not isinstance(value, str) or key in KEPT_KEYS or value in SCHEMA_WORDS:
-            return value
-        if key in NAMES:
-            return self._name(value)
-        if key in ("arguments", "input") or value[:1] in "{[":
-            inner = _json(value)
-            if inner is not None:
-                return json.dumps(self.value(inner), ensure_ascii=False, separators=_spaces(value))
-        return self.text(value)
+    def call(self, call: Call) -> dict[str, Any]:
+        """A call as one JSON value of the redacted log."""
+        usage = call.usage
+        line: dict[str, Any] = {
+            "agentkv_redacted": VERSION,
+            "model": self._model(call.model),
+            "provider": call.provider if re.fullmatch(r"[a-z_.]{1,24}", call.provider) else "other",
+            "id": self._digest(call.id),
+            "time": call.time,
+            "session": self._digest(call.session),
+            "user": self._digest(call.user),
+            "salt": self._digest(call.salt),
+            "usage": [usage.prompt, usage.cached, usage.written, usage.completion],
+            "settings": {k: self._digest(v) for k, v in call.settings.items()},
+            "error": "failed" if call.error is not None else None,
+            "ttft_ms": call.ttft_ms,
+            "parts": [self._part(p) for p in call.parts],
+            "answer": self._all(call.answer),
+        }
+        if call.blocks is not None:
+            line["blocks"] = [int(b) for b in call.blocks]
+            line["block_size"] = call.block_size
+        if call.length:
+            line["length"] = call.length
+        if call.spans:
+            line["spans"] = [[self._name(n), start, end] for n, start, end in call.spans]
+        return {k: v for k, v in line.items() if v not in (None, [], {})}
 
-    def text(self, text: str) -> str:
-        """A text of the same shape."""
-        if _DATA.match(text):
-            head = text[: text.find(",") + 1] if text.startswith("data:") else ""
-            filler = blake2b(text.encode(), key=self._key[:64], digest_size=32).hexdigest()
-            size = len(text) - len(head)
-            return head + (filler * (size // len(filler) + 1))[:size]
-        return _WORD.sub(lambda m: self._word(m.group()), text)
+    def _part(self, part: Part) -> list[Any]:
+        role = part.role if part.role is None or part.role in ROLES else self._veil.text(part.role)
+        kind = part.kind if part.kind in KINDS else self._veil.text(part.kind)
+        return [self._name(part.name), kind, role, self._all(part.pieces)]
 
-    def _field(self, name: Any, parent: str | None) -> Any:
-        # Names of a tool's arguments may be words of the house; the ones of JSON Schema are not.
-        return self._name(str(name)) if parent == "properties" else name
+    def _all(self, pieces: Sequence[Piece]) -> list[Any]:
+        return [self._piece(p) for p in pieces]
 
-    def _name(self, value: str) -> str:
-        return _WORD.sub(lambda m: self._word(m.group()), value)
+    def _piece(self, piece: Piece) -> list[Any]:
+        """`[kind, text, name, marker]`; of a piece without text `[kind, null, name, marker, key,
+        characters]`."""
+        key = (piece.key, str(piece.marker))
+        found = self._pieces.get(key)
+        if found is not None:
+            self._pieces.move_to_end(key)
+            return found
+        name = self._veil.text(piece.name) if piece.name is not None else None
+        if piece.redacted:
+            new = [piece.kind, None, name, piece.marker, self._veil.digest(piece.key), piece.size]
+        else:
+            new = [piece.kind, self._text(piece), name, piece.marker]
+        if piece.size < HELD // 8:
+            self._pieces[key] = new
+            self._held += piece.size
+            while self._held > HELD:
+                _, old = self._pieces.popitem(last=False)
+                self._held -= old[5] if old[1] is None else len(old[1])
+        return new
 
-    def _replace(self, word: str) -> str:
-        digest = blake2b(word.lower().encode(), key=self._key[:64], digest_size=64).digest()
-        if word.isdigit():
-            return self._digits(word, digest)
-        out = []
-        for index, letter in enumerate(word):
-            seed = digest[index % 64] + index // 64
-            if "a" <= letter.lower() <= "z":
-                new = chr(ord("a") + seed % 26)
-            elif "\u0400" <= letter <= "\u04ff":
-                new = chr(0x430 + seed % 32)
-            elif ord(letter) >= 0x3040:
-                new = chr(0x4E00 + (digest[index % 64] * 256 + seed) % 4096)
-            else:
-                new = chr(ord("a") + seed % 26)
-            out.append(new.upper() if letter.isupper() else new)
-        made = "".join(out)
-        return made if made.lower() != word.lower() else made[::-1] + "x" * (len(word) == 1)
+    def _text(self, piece: Piece) -> str:
+        if piece.kind in _MEDIA and not piece.text.startswith(("http://", "https://")):
+            mime = re.match(r"data:([a-z]+/[a-z0-9.+-]+)", piece.text)
+            return f"data:{mime[1] if mime else 'x/x'};blake2:{self._veil.digest(piece.text)}"
+        return self._veil.text(piece.text)
 
-    def _digits(self, word: str, digest: bytes) -> str:
-        """Short numbers keep their range, so that hours stay hours and months stay months."""
-        if len(word) <= 2:
-            return word
-        if len(word) == 4 and word[:2] in ("19", "20"):
-            return word  # a year
-        return word[0] + "".join(str(digest[i % 64] % 10) for i in range(1, len(word)))
+    def _name(self, name: str) -> str:
+        return name if _NAME.fullmatch(name) else self._veil.text(name)
 
+    def _model(self, model: str) -> str:
+        """A fine-tuned model's name holds those of its owners: `ft:gpt-4o:acme::x`."""
+        base = model.split(":")
+        kept = 2 if base[0] == "ft" else 1
+        return ":".join([*base[:kept], *(self._veil.text(x) for x in base[kept:])])
 
-def redact_lines(lines: Iterable[str], redactor: Redactor) -> Iterator[str]:
-    """Redacted lines of a JSON-lines log. A line that is no JSON becomes an empty object, since
-    nobody can say what it holds."""
-    for line in lines:
-        if not line.strip():
-            continue
-        found = _json(line)
-        yield json.dumps(redactor.value(found) if found is not None else {}, ensure_ascii=False)
+    def _digest(self, text: str | None) -> str | None:
+        return None if text is None else self._veil.digest(text)
 
 
-def _json(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-
-
-def _spaces(text: str) -> tuple[str, str]:
-    """The separators that a JSON text was written with."""
-    return (", " if ", " in text else ",", ": " if ": " in text else ":")
+def redacted(calls: Iterable[Call], redactor: Redactor) -> Iterator[str]:
+    """The lines of the redacted log, without line ends."""
+    for call in calls:
+        yield json.dumps(redactor.call(call), ensure_ascii=False, separators=(",", ":"))

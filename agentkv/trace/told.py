@@ -89,6 +89,8 @@ def told(change: Change, lost: float, behind: str, slots: Mapping[Key, Slot] | N
         if slot is None:
             slot = _alone(change, behind)
         rule = judge(slot, slot.constant(True, True))
+        if rule in ("KV104", "KV201") and slot.role == "talk" and slot.documents_behind:
+            rule = "KV205"  # what is said in front of documents, in a turn, is what is asked
     said = RULES.get(rule) if rule is not None else None
     return Told(
         at=change.at,

@@ -103,8 +103,9 @@ def summary(text: str) -> bool:
 
 def question(label: str, text: str) -> bool:
     """Whether a text asks something, or stands behind a word that says so."""
-    bare = text.strip()
-    return bare.endswith(("?", "？")) or bool(_QUESTION.search(label)) or bool(_ASKS.match(bare))
+    bare, near = text.strip(), label.strip()
+    named = bool(_QUESTION.search(near)) and (len(near) <= 40 or near.endswith((":", ">", "=")))
+    return bare.endswith(("?", "？")) or named or bool(_ASKS.match(bare))
 
 
 def names(text: str) -> bool:

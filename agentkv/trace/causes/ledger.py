@@ -131,9 +131,9 @@ class Ledger:
         rules = self._rules()
         groups: defaultdict[tuple[Reason, str | None, str], list[Slot]] = defaultdict(list)
         for slot in self.slots.values():
-            rule = rules[slot.key]
+            reason, rule = rules[slot.key]
             where = "" if rule in ("KV507", "KV707") else slot.role
-            groups[(slot.reason, rule, where)].append(slot)
+            groups[(reason, rule, where)].append(slot)
         kept = {g: s for g, s in groups.items() if sum(x.tokens for x in s) >= LEAST_ROW}
         whole = _whole([sum(x.tokens for x in s) for s in kept.values()])
         total = sum(whole)
@@ -143,25 +143,33 @@ class Ledger:
         ]
         return tuple(sorted(out, key=lambda r: (-r.tokens_lost, r.first.request)))
 
-    def _rules(self) -> dict[Key, str | None]:
-        constant = {k: self._constant(s) for k, s in self.slots.items()}
-        rules: dict[Key, str | None] = {}
+    def _rules(self) -> dict[Key, tuple[Reason, str | None]]:
+        """Reason and rule of each slot."""
+        alone = {
+            k: s.rule if s.rule is not None else judge(s, self._constant(s))
+            for k, s in self.slots.items()
+        }
+        out: dict[Key, tuple[Reason, str | None]] = {}
         for key, slot in self.slots.items():
-            rules[key] = slot.rule if slot.rule is not None else judge(slot, constant[key])
-        settled = dict(rules)
-        for key, slot in self.slots.items():
-            if slot.rule is not None or rules[key] not in WEAK:
+            out[key] = (slot.reason, alone[key])
+            peers = [s for k, s in self.slots.items() if k != key and s.role == slot.role]
+            if slot.kind == "reorder" and slot.role != "tools":
+                # One list, and in some calls too little of it moved to tell what it lists.
+                lists = [s for s in peers if s.kind == "reorder" and s.tokens > slot.tokens]
+                if lists:
+                    main = max(lists, key=lambda s: s.tokens)
+                    out[key] = (main.reason, main.rule)
                 continue
-            # Loose words and numbers that change only together with a clear value beside them are
-            # part of it: the city after the name, the weekday's word after the date.
-            near = [
-                k for k, n in slot.beside.items()
-                if n >= slot.calls and k[2:3] == key[2:3] and _stronger(rules[k], rules[key])
-            ]  # fmt: skip
-            if near:
-                best = max(near, key=lambda k: (_rank(rules[k]), self.slots[k].tokens))
-                settled[key] = rules[best]
-        return settled
+            if slot.rule is not None or alone[key] not in WEAK:
+                continue
+            best = max(
+                (s for s in peers if s.rule is None and _absorbs(s, slot, alone)),
+                key=lambda s: (_rank(alone[s.key]), s.tokens),
+                default=None,
+            )
+            if best is not None:
+                out[key] = (best.reason, alone[best.key])
+        return out
 
     def _constant(self, slot: Slot) -> str | None:
         return slot.constant(self._repeated_sessions, self._repeated_users)
@@ -209,8 +217,20 @@ def _rank(rule: str | None) -> int:
     return len(order) - order.index(rule) if rule in order else 0
 
 
-def _stronger(rule: str | None, weak: str | None) -> bool:
-    return rule is not None and _rank(rule) > _rank(weak)
+def _absorbs(strong: Slot, weak: Slot, rules: Mapping[Key, str | None]) -> bool:
+    """Whether a loose word or number is part of another slot: it changes only together with a clear
+    value beside it (the city after the name, the weekday's word after the date), or it is the same
+    place, read in another way in a few of the calls."""
+    rule, own = rules[strong.key], rules[weak.key]
+    if rule is None:
+        return False
+    if _rank(rule) > _rank(own) and strong.beside[weak.key] >= weak.calls:
+        return True
+    few = strong.calls >= 3 * weak.calls
+    if few and strong.key[1] == "content" and weak.role == "talk":
+        return True
+    same = strong.low - NEAR // 6 <= weak.low and weak.high <= strong.high + NEAR // 6
+    return few and same and bool(set(strong.segments) & set(weak.segments))
 
 
 def _same(a: object, b: object) -> bool | None:

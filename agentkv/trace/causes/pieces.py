@@ -105,7 +105,7 @@ def _history(found: Found, old: Unit, new: Unit, result: TextDiff, same_session:
     kind = first.kind if first is not None else "text"
     was, now = (first.was, first.now) if first is not None else (old.text, new.text)
     change = _change(
-        new, _token(new, at), "history_edited", rule, kind, was, now,
+        new, _token(new, at) if at else new.start, "history_edited", rule, kind, was, now,
         label=first.label if first else "", segment="messages",
     )  # fmt: skip
     found.changes.append(change)
@@ -128,7 +128,8 @@ def _values(found: Found, old: Unit, new: Unit, result: TextDiff, closing: bool)
 
 
 def _value(new: Unit, edit: Edit, reach: int, closing: bool, alike: bool) -> Change:
-    at = _token(new, edit.at)
+    # A change at the very beginning starts with the header, as the run behind it does.
+    at = _token(new, edit.at) if edit.at else new.start
     before = edit.label
     if reach:
         # Values in front of this one on its line are changes of their own, not its label.

@@ -47,6 +47,9 @@ class Slot:
     documents_behind: int = 0
     format_behind: int = 0
     instructions_behind: int = 0
+    low: int = 1 << 31
+    high: int = -1
+    """Least and greatest token at which it stood."""
     beside: Counter[Key] = field(default_factory=Counter)
     """How often another slot changed close by in the same call."""
 
@@ -55,6 +58,7 @@ class Slot:
         self.changes += 1
         self.kinds[change.kind] += 1
         self.segments[change.segment] += 1
+        self.low, self.high = min(self.low, change.at), max(self.high, change.at)
         if len(self.samples) < SAMPLES:
             self.samples.append((change.was, change.now, change.label))
         if len(self.values) < VALUES:

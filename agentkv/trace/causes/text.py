@@ -28,7 +28,7 @@ _CHUNK = re.compile(r"[^\n]*?(?:[.!?;](?=\s)[^\S\n]*|\n|$)", re.DOTALL)
 _WORD = re.compile(r"\w+|\s+|[^\w\s]")
 _ENUMERATOR = re.compile(
     r"^\s*(?:[-*•#]+\s*)?(?:(?:doc(?:ument)?|source|passage|context|chunk|example|result|"
-    r"ref(?:erence)?|item|snippet|excerpt|article)s?\s*)?(?:[\[(#<]?\d+[\])>.:]+|#?\d+(?=\s*$|\s*:))"
+    r"ref(?:erence)?|item|snippet|excerpt|article)s?\s*)?(?:[\[(#<]?\d+[\])>.:]+|#?\d+(?=\s*$|\s*[:(]))"
     r"\s*[:.)-]?\s*",
     re.IGNORECASE,
 )
@@ -89,7 +89,7 @@ def diff(old: str, new: str) -> TextDiff:
         edit = Edit(
             whole, first, len(old), first, len(new), old[first:], new[first:], _label(new, first)
         )
-        return TextDiff((edit,), _join([(0, first), (first, len(new))]), 1.0)
+        return TextDiff((edit,), ((0, first), (first, len(new))), 1.0)
     a, b = chunks(old), chunks(new)
     head = 0
     while head < min(len(a), len(b)) and a[head] == b[head]:
@@ -124,19 +124,23 @@ def diff(old: str, new: str) -> TextDiff:
             continue  # numbers of a list whose items moved
         if not old_left and not new_left:
             continue
-        old_at = a_starts[old_left[0] if old_left else olds.start]
-        new_at = b_starts[new_left[0] if new_left else news.start]
-        was = "".join(a[i] for i in old_left)
-        now = "".join(b[j] for j in new_left)
-        if edit_moved is not None and old[old_at : old_at + len(was)] != was:
-            edits.append(_edit(old, new, old_at, old_at + len(was), new_at, new_at + len(now),
-                               was=was, now=now))  # fmt: skip
+        # Blank chunks in front say nothing of where the change is.
+        first_old = next((i for i in old_left if a[i].strip()), old_left[0] if old_left else None)
+        first_new = next((j for j in new_left if b[j].strip()), new_left[0] if new_left else None)
+        old_at = a_starts[olds.start if first_old is None else first_old]
+        new_at = b_starts[news.start if first_new is None else first_new]
+        was = "".join(a[i] for i in old_left if first_old is None or i >= first_old)
+        now = "".join(b[j] for j in new_left if first_new is None or j >= first_new)
+        whole = old.startswith(was, old_at) and new.startswith(now, new_at)
+        if edit_moved is not None and not whole:  # moved chunks stand in between
+            at = (old_at, old_at + len(was), new_at, new_at + len(now))
+            edits.append(_edit(old, new, *at, was=was, now=now))
             continue
         inner, runs = _words(old, new, old_at, old_at + len(was), new_at, new_at + len(now))
         edits += inner
         kept += runs
     edits.sort(key=lambda e: (e.at, e.end))
-    runs_all = _join(kept)
+    runs_all = _cut(_join(kept), [e.at for e in edits])
     stayed = sum(e - s for s, e in runs_all)
     return TextDiff(tuple(edits), runs_all, stayed / max(len(old), len(new), 1))
 
@@ -242,7 +246,7 @@ def _words(
         reach = max(reach, edit.end)
     if end - reach >= LEAST_RUN:
         runs.append((reach, end))
-    shaped = all(e.kind not in ("words", "text") for e in edits)
+    shaped = any(e.kind not in ("words", "text", "number") for e in edits)
     stay = len(now) - sum(e.end - e.at for e in edits)
     if not shaped and stay < ALIKE * max(len(was), len(now)):
         return [_edit(old, new, old_at, old_end, at, end)], []
@@ -373,6 +377,17 @@ def _join(runs: list[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
             out[-1] = (out[-1][0], max(out[-1][1], end))
         else:
             out.append((start, end))
+    return tuple(out)
+
+
+def _cut(runs: tuple[tuple[int, int], ...], places: list[int]) -> tuple[tuple[int, int], ...]:
+    """Runs cut where a change starts: what stands in front of it is not lost to it."""
+    out: list[tuple[int, int]] = []
+    for start, end in runs:
+        for place in sorted(p for p in places if start < p < end):
+            out.append((start, place))
+            start = place
+        out.append((start, end))
     return tuple(out)
 
 

@@ -226,6 +226,7 @@ _ADDRESS = re.compile(r"\b0x[0-9a-f]{6,16}\b", re.IGNORECASE)
 _PATH = re.compile(r"(?<![\w/])(?:/[\w.@+-]+){2,}/?|\b[A-Z]:\\[\w\\. -]+")
 _TOKEN = re.compile(r"[A-Za-z0-9]+(?:[_-][A-Za-z0-9]+)*={0,2}")
 _NUMBER = re.compile(r"[+-]?\d+(?:[ \u00a0\u202f.,'’]\d+)*%?")
+_NO_WORD = re.compile(r"(?i)[bcdfghjkmnpqrstvwxz]{6}")
 _NUMBERED_WORD = re.compile(r"[A-Za-z]{2,}[-_ ]?\d{1,6}$")
 
 
@@ -244,6 +245,8 @@ def is_id(word: str) -> bool:
     digits = sum(c.isdigit() for c in bare)
     letters = len(bare) - digits
     if len(bare) >= 8 and digits and letters and re.fullmatch(r"(?i)[0-9a-f]+", bare):
+        return True
+    if not digits and len(bare) >= 10 and _NO_WORD.search(bare):
         return True
     if len(bare) < 6 or not digits or not letters or _NUMBERED_WORD.fullmatch(word):
         return bool(re.fullmatch(r"(?i)[a-z]{2,8}[-_]?\d{7,}", word))
@@ -345,6 +348,8 @@ def same_but_locale(old: str, new: str) -> bool:
     days = [_DAY_NUMBER.get(t.strip(" ,.").lower()) for t in (old, new)]
     if None not in days:
         return days[0] == days[1]
+    if old in new or new in old:
+        return False  # something was added, or cut off
     a, b = _figures(old), _figures(new)
     return bool(a) and a == b
 
@@ -413,6 +418,6 @@ def kind_of(text: str) -> ValueKind:
         kinds = {v.kind for v in values}
         for strong in ("clock", "date", "uuid", "id", "email", "address", "path"):
             if strong in kinds:
-                return strong  # type: ignore[return-value]
+                return strong
         return "number"
     return "words" if len(words) <= SHORT else "text"

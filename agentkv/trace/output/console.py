@@ -1,20 +1,23 @@
-"""The terminal that a report is written to: colour, width, and what it can show."""
+"""Where the commands write: colour, width, and what can be shown there."""
 
 from __future__ import annotations
 
-import io
+import json
 import sys
-from typing import IO
+from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
 _LEAST = 40
 
 
-def console(file: IO[str] | None = None, *, width: int | None = None) -> Console:
-    """For data on standard output (or `file`). NO_COLOR and FORCE_COLOR hold, as does COLUMNS; a
-    line is never cut because nobody knows how wide the reader of a pipe is."""
-    out = Console(file=file or sys.stdout, highlight=False, emoji=False, markup=False, width=width)
+def console(*, width: int | None = None) -> Console:
+    """For data on standard output. NO_COLOR, FORCE_COLOR and COLUMNS hold. What the terminal cannot
+    show is escaped, never an error."""
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(errors="backslashreplace")
+    out = Console(file=sys.stdout, highlight=False, emoji=False, markup=False, width=width)
     if out.width < _LEAST:
         out.width = _LEAST
     return out
@@ -29,9 +32,27 @@ def blocks(out: Console) -> bool:
     return True
 
 
-def plain(width: int = 100) -> tuple[Console, io.StringIO]:
-    """A console that writes text without colour into a string."""
-    to = io.StringIO()
-    return Console(
-        file=to, width=width, color_system=None, highlight=False, emoji=False, markup=False
-    ), to
+def write_json(value: Any, file: Path | None = None) -> None:
+    """As indented JSON, UTF-8, to `file` or standard output. Raises OSError."""
+    write(json.dumps(value, indent=2, ensure_ascii=False) + "\n", file)
+
+
+def write(text: str, file: Path | None = None) -> None:
+    """To `file` or standard output, as UTF-8 whatever the terminal speaks. A lone surrogate becomes
+    an escape, which JSON reads back as what it was. Raises OSError."""
+    data = text.encode("utf-8", "backslashreplace")
+    if file is not None:
+        file.write_bytes(data)
+        return
+    buffer = getattr(sys.stdout, "buffer", None)
+    if buffer is None:
+        sys.stdout.write(data.decode())
+        return
+    sys.stdout.flush()
+    buffer.write(data)
+    buffer.flush()
+
+
+def say(text: str) -> None:
+    """Progress and remarks, on standard error."""
+    print(text.encode("utf-8", "backslashreplace").decode(), file=sys.stderr)

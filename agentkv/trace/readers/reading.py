@@ -46,10 +46,11 @@ class Reading:
 
     `histories`: messages behind a response's or a conversation's id, which later requests continue
     without sending them again. `replies`: of a batch, by its file's id, read before the requests.
-    `turns`: digests of (question, answer) that an earlier line already had.
+    `answers`: tokens of recorded replies, by digest. `turns`: digests of (question, answer) that an earlier line already had.
     """
 
     problems: Problems
     histories: Recent[tuple[Part, ...]] = field(default_factory=lambda: Recent(1024))
     replies: Recent[Reply] = field(default_factory=lambda: Recent(200_000))
+    answers: Recent[int] = field(default_factory=lambda: Recent(200_000))
     turns: Recent[bool] = field(default_factory=lambda: Recent(200_000))

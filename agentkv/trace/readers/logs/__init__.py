@@ -16,6 +16,7 @@ from agentkv.trace.readers.logs import (
     mooncake,
     otel,
     recording,
+    redacted,
     request,
     sharegpt,
     transcript,
@@ -41,6 +42,7 @@ class Format(Protocol):
 
 FORMATS: tuple[Format, ...] = (
     recording,
+    redacted,
     mooncake,
     weka,
     otel,

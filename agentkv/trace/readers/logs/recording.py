@@ -1,30 +1,25 @@
-"""agentkv's own recordings: of `serve --record` and of the LangChain handler.
+"""agentkv's own recordings, of `serve --record` and of the LangChain handler; their shape is in
+`agentkv.engine.recording`.
 
-Without the text: spans with digests, whose pieces are redacted, and chained digests of blocks, which
-a replay can use like those of a hash trace. With it: the request, and the spans as well.
+With the text a line is a request like any other. Without it the spans and their items become parts
+and redacted pieces: an item of n tokens has a size of 4 n characters, from which the renderer makes
+n ids again. An answer comes back in the next prompt under the same digest, and is one piece there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
-import numpy as np
-
-from agentkv.engine.types import IntArray
-from agentkv.trace.call import Call, Part, Piece, Usage, Where
+from agentkv.trace.call import Call, Part, Piece, PieceKind, Usage, Where
 from agentkv.trace.readers.exchange import Facts, NoRequest, call_of
-from agentkv.trace.readers.fields import (
-    Record,
-    canonical,
-    count,
-    items,
-    mapping,
-    seconds,
-    text,
-)
+from agentkv.trace.readers.fields import Record, canonical, count, items, mapping, seconds, text
 from agentkv.trace.readers.reading import Reading
 
 NAME = "agentkv"
+VERSION = 1
+CHARACTERS = 4
+"""Of a token, as the renderer counts redacted pieces."""
 
 
 def matches(record: Record) -> bool:
@@ -33,94 +28,121 @@ def matches(record: Record) -> bool:
 
 
 def calls(record: Record, where: Where, reading: Reading) -> Iterator[Call]:
-    if record["agentkv"] != 1:
-        raise NoRequest(f"a recording of version {record['agentkv']}; this release reads version 1")
-    yield _call(record, where, reading)
-
-
-def _call(record: Record, where: Where, reading: Reading) -> Call:
-    usage = Usage(
-        count(record.get("prompt_tokens")),
-        count(record.get("cached_tokens")),
-        count(record.get("written_tokens")),
-        count(record.get("completion_tokens")),
+    if record["agentkv"] != VERSION:
+        raise NoRequest(
+            f"a recording of version {record['agentkv']}; this release reads version {VERSION}"
+        )
+    facts = _facts(record)
+    salt = text(record.get("salt"))
+    if isinstance(record.get("text"), dict):
+        call = call_of(record["text"], where, reading, record.get("reply"), facts)
+        yield replace(call, salt=salt) if salt else call
+        return
+    spans = [s for s in (_span(raw, reading) for raw in items(record.get("spans"))) if s]
+    if not spans:
+        raise NoRequest("the recording has neither spans nor text")
+    answer = _answer(record.get("answer"), reading)
+    yield Call(
+        where=where,
+        model=facts.model or "",
+        provider=facts.provider or NAME,
+        id=facts.id,
+        time=facts.time,
+        session=facts.session,
+        user=facts.user,
+        salt=salt,
+        parts=tuple(part for part, _, _ in spans if part.pieces),
+        settings=facts.settings,
+        answer=answer,
+        usage=facts.usage,
+        error=facts.error,
+        ttft_ms=facts.ttft_ms,
+        length=max(end for _, _, end in spans),
+        spans=tuple((part.name, start, end) for part, start, end in spans),
     )
+
+
+def _facts(record: Record) -> Facts:
     wait = record.get("ttft_ms")
-    facts = Facts(
+    if wait is None:
+        wait = mapping(record.get("ms")).get("ttft")
+    return Facts(
         id=text(record.get("id")),
         time=seconds(record.get("time")),
         session=text(record.get("session")),
         user=text(record.get("user")),
         model=text(record.get("model")),
-        provider=text(record.get("provider")) or "agentkv",
+        provider=text(record.get("provider")) or NAME,
         error=text(record.get("error")),
-        usage=usage,
+        usage=Usage(
+            count(record.get("prompt_tokens")),
+            count(record.get("cached_tokens")),
+            count(record.get("written_tokens")),
+            count(record.get("completion_tokens")),
+        ),
         ttft_ms=float(wait) if isinstance(wait, (int, float)) else None,
-    )
-    if isinstance(record.get("text"), dict):
-        return call_of(record["text"], where, reading, record.get("reply"), facts)
-    spans = [s for s in map(_span, items(record.get("spans"))) if s is not None]
-    if not spans:
-        raise NoRequest("the recording has neither spans nor text")
-    blocks = _blocks(record.get("blocks"))
-    return Call(
-        where=where,
-        model=facts.model or "",
-        provider=facts.provider or "agentkv",
-        id=facts.id,
-        time=facts.time,
-        session=facts.session,
-        user=facts.user,
-        salt=text(record.get("salt")),
-        parts=tuple(part for part, _, _ in spans),
         settings={
             k: canonical(v) for k, v in mapping(record.get("settings")).items() if v is not None
         },
-        usage=usage,
-        error=facts.error,
-        ttft_ms=facts.ttft_ms,
-        blocks=blocks,
-        block_size=(count(record.get("block_size")) or 0) if blocks is not None else 0,
-        length=usage.prompt or max(end for _, _, end in spans),
-        spans=tuple((part.name, start, end) for part, start, end in spans),
     )
 
 
-def _span(raw: object) -> tuple[Part, int, int] | None:
-    """`[name, kind, role, start, end, digest, items]` as a part whose pieces are redacted."""
+def _span(raw: object, reading: Reading) -> tuple[Part, int, int] | None:
+    """`[name, kind, role, start, end, digest, items]`; a span of the template has no pieces, for
+    the renderer writes that itself."""
     if not isinstance(raw, list) or len(raw) < 6:
         return None
-    name, kind, role, start, end, key = raw[:6]
-    start, end = count(start), count(end)
-    if not isinstance(name, str) or start is None or end is None or end < start:
+    name, kind, role, key = raw[0], raw[1], raw[2], raw[5]
+    start, end = count(raw[3]), count(raw[4])
+    if not isinstance(name, str) or not isinstance(kind, str):
         return None
-    inner = items(raw[6]) if len(raw) > 6 else []
-    pieces = tuple(p for p in (_piece(i, str(kind)) for i in inner) if p is not None)
+    if start is None or end is None or end < start:
+        return None
+    if kind == "template" or name == "generation_prompt":
+        return Part(name, kind, text(role), ()), start, end
+    word = _piece_kind(kind, text(role))
+    pieces = tuple(
+        p for item in items(raw[6] if len(raw) > 6 else None) if (p := _item(item, word))
+    )
+    said = reading.answers.get(key) if role == "assistant" and isinstance(key, str) else None
+    if said is not None and said <= end - start:
+        # The words of an earlier reply: the ids that the replay has of it, then the template's.
+        rest = (
+            (_redacted("text", None, f"{key}/rest", end - start - said),)
+            if end - start > said
+            else ()
+        )
+        pieces = (_redacted("text", None, key, said), *rest)
     if not pieces:
-        pieces = (_redacted("text", None, str(key), end - start),)
-    return Part(name, str(kind), text(role), pieces), start, end
+        pieces = (_redacted(word, None, str(key), end - start),)
+    return Part(name, kind, text(role), pieces), start, end
 
 
-def _piece(raw: object, kind: str) -> Piece | None:
-    """An item of a span: its digest, or `[name, digest]` of a tool."""
-    word = "tool" if kind == "tools" else "text"
-    if isinstance(raw, str):
-        return _redacted(word, None, raw, 0)
-    if isinstance(raw, list) and len(raw) >= 2 and isinstance(raw[1], str):
-        size = count(raw[2]) if len(raw) > 2 else None
-        return _redacted(word, text(raw[0]), raw[1], size or 0)
-    return None
+def _piece_kind(kind: str, role: str | None) -> PieceKind:
+    if kind == "tools":
+        return "tool"
+    if kind == "documents":
+        return "document"
+    return "tool_result" if role == "tool" else "text"
 
 
-def _redacted(kind: str, name: str | None, key: str, size: int) -> Piece:
-    return Piece("tool" if kind == "tool" else "text", "", name, redacted=True, key=key, size=size)
-
-
-def _blocks(raw: object) -> IntArray | None:
-    """Chained digests (hex) of blocks as int32, which is all that a comparison needs."""
-    if not isinstance(raw, list) or not all(isinstance(d, str) for d in raw):
+def _item(raw: object, kind: PieceKind) -> Piece | None:
+    """`[name | null, digest, tokens]`."""
+    if not isinstance(raw, list) or len(raw) < 3 or not isinstance(raw[1], str):
         return None
-    try:
-        return np.array([int(d[:8], 16) for d in raw], dtype=np.uint32).view(np.int32)
-    except ValueError:
-        return None
+    return _redacted(kind, text(raw[0]), raw[1], count(raw[2]) or 0)
+
+
+def _answer(raw: object, reading: Reading) -> tuple[Piece, ...]:
+    """`[digest, tokens]` of the reply."""
+    if not isinstance(raw, list) or len(raw) < 2 or not isinstance(raw[0], str):
+        return ()
+    tokens = count(raw[1])
+    if not tokens:
+        return ()
+    reading.answers.put(raw[0], tokens)
+    return (_redacted("text", None, raw[0], tokens),)
+
+
+def _redacted(kind: PieceKind, name: str | None, key: str, tokens: int) -> Piece:
+    return Piece(kind, "", name, redacted=True, key=key, size=tokens * CHARACTERS)
