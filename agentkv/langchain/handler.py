@@ -7,17 +7,20 @@
 One handler sees every call below the run it is given to, whatever model makes it: agentkv's own
 with their full reports, others with the counts in their usage. LangChain's response cache replays
 a stored message with its old usage; such an answer is booked apart, since no engine worked.
+
+With `record="run.jsonl"` every call is also a line of a file that `agentkv trace` reads.
 """
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -26,6 +29,10 @@ from langchain_core.messages import BaseMessage
 from langchain_core.outputs import ChatGeneration, LLMResult
 from langchain_core.tracers.context import register_configure_hook
 
+from agentkv.client.base import ChatRequest
+from agentkv.engine.record_file import RecordFile
+from agentkv.engine.recording import Digests
+from agentkv.langchain.record import Sent, line_of, text_of
 from agentkv.langchain.rows import HEALTHY, CallRow, Kind, Totals
 from agentkv.report.report import KEY, CacheReport
 
@@ -44,19 +51,45 @@ class _Started:
     tags: tuple[str, ...]
     model: str
     at: float
+    sent: Sent | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    """What a recording has of a call beside its row."""
+
+    sent: Sent
+    answer: BaseMessage | str | None
+    metadata: Mapping[str, Any]
 
 
 class CacheReportHandler(BaseCallbackHandler):
     """Books every model call below it. Safe from many threads, in sync and async runs.
 
     The last `limit` calls are kept as `rows`; `totals` counts all of them.
+
+    `record`: a file to which a line is added for each call (see `agentkv.engine.recording`), with
+    digests and counts, and with `record_text` prompts and answers as well. Lines are written on a
+    thread of their own and never fail a call; `close` waits for them, and so does the end of the
+    process. Raises OSError when the file cannot be opened.
     """
 
     run_inline = True
     """Booking takes microseconds: in async runs it needs no thread, and keeps the order."""
 
-    def __init__(self, *, limit: int = 10_000) -> None:
+    def __init__(
+        self,
+        *,
+        limit: int = 10_000,
+        record: str | os.PathLike[str] | None = None,
+        record_text: bool = False,
+    ) -> None:
         super().__init__()
+        if record_text and record is None:
+            raise ValueError("record_text needs a file: record='run.jsonl'.")
+        self._file = None if record is None else RecordFile(record, background=True)
+        self._with_text = record_text
+        self._digests = Digests()
         self._lock = threading.Lock()
         self._rows: deque[CallRow] = deque(maxlen=limit)
         self._totals = Totals()
@@ -143,6 +176,11 @@ class CacheReportHandler(BaseCallbackHandler):
             self._booked.clear()
             self._totals = Totals()
 
+    def close(self) -> None:
+        """Finish the recording, if there is one. What is booked stays; closing twice does nothing."""
+        if self._file is not None:
+            self._file.close()
+
     def __repr__(self) -> str:
         t = self.totals
         return f"{type(self).__name__}(calls={t.calls}, hit_rate={t.hit_rate:.3f})"
@@ -184,10 +222,28 @@ class CacheReportHandler(BaseCallbackHandler):
     def on_chat_model_start(
         self, serialized: dict[str, Any], messages: list[list[BaseMessage]], **kwargs: Any
     ) -> None:
-        self._start(serialized, **kwargs)
+        sent = None
+        if self._recording:
+            params = kwargs.get("invocation_params") or {}
+            sent = Sent.given(time.time(), params, messages=messages[0] if messages else ())
+        self._start(serialized, sent=sent, **kwargs)
 
     def on_llm_start(self, serialized: dict[str, Any], prompts: list[str], **kwargs: Any) -> None:
-        self._start(serialized, **kwargs)
+        sent = None
+        if self._recording:
+            params = kwargs.get("invocation_params") or {}
+            sent = Sent.given(time.time(), params, prompt=prompts[0] if prompts else "")
+        self._start(serialized, sent=sent, **kwargs)
+
+    def on_request(self, request: ChatRequest, *, run_id: UUID) -> None:
+        """A chat model of ours says what it sends, behind its layout."""
+        if not self._recording:
+            return
+        with self._lock:
+            started = self._open.get(run_id)
+            if started is not None and started.sent is not None:
+                sent = Sent.laid_out(started.sent.time, request)
+                self._open[run_id] = replace(started, sent=sent)
 
     def on_llm_end(self, response: LLMResult, *, run_id: UUID, **kwargs: Any) -> None:
         answer = next((g for group in response.generations for g in group), None)
@@ -198,7 +254,14 @@ class CacheReportHandler(BaseCallbackHandler):
                 report = CacheReport.from_usage(usage)
         model = _model_of(answer, response.llm_output)
         kind: Kind = "response_cache" if self._replayed(answer) else "call"
-        self._end(run_id, kwargs.get("parent_run_id"), kind, model=model, report=report)
+        self._end(
+            run_id,
+            kwargs.get("parent_run_id"),
+            kind,
+            model=model,
+            report=report,
+            answer=text_of(answer),
+        )
 
     def on_llm_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
         # The kind of the error and not its text, which may quote a prompt.
@@ -226,6 +289,7 @@ class CacheReportHandler(BaseCallbackHandler):
         parent_run_id: UUID | None = None,
         tags: Sequence[str] | None = None,
         metadata: Mapping[str, Any] | None = None,
+        sent: Sent | None = None,
         **kwargs: Any,
     ) -> None:
         self._enter(run_id, parent_run_id)
@@ -239,6 +303,7 @@ class CacheReportHandler(BaseCallbackHandler):
             tuple(tags or ()),
             str(name or ""),
             time.monotonic(),
+            sent,
         )
         with self._lock:
             self._open[run_id] = started
@@ -254,12 +319,16 @@ class CacheReportHandler(BaseCallbackHandler):
         model: str = "",
         report: CacheReport | None = None,
         error: str | None = None,
+        answer: BaseMessage | str | None = None,
     ) -> None:
         now = time.monotonic()
         with self._lock:
             started = self._open.pop(run_id, None) or _Started(parent, {}, (), "", now)
             root = self._roots.pop(run_id, started.parent or run_id)
         meta = started.metadata
+        taken = None
+        if started.sent is not None and kind != "response_cache":
+            taken = _Taken(started.sent, answer, meta)
         step = meta.get("langgraph_step")
         self._book(
             CallRow(
@@ -276,10 +345,17 @@ class CacheReportHandler(BaseCallbackHandler):
                 ms=1000 * (now - started.at),
                 report=report,
                 error=error,
-            )
+            ),
+            taken,
         )
 
-    def _book(self, row: CallRow) -> None:
+    @property
+    def _recording(self) -> bool:
+        """Whether this handler or one around it writes a file."""
+        outer = self._outer
+        return self._file is not None or (outer is not None and outer._recording)
+
+    def _book(self, row: CallRow, taken: _Taken | None = None) -> None:
         with self._lock:
             # A run that reaches a handler twice (passed in, and by the context) counts once.
             if row.run_id in self._booked:
@@ -290,8 +366,20 @@ class CacheReportHandler(BaseCallbackHandler):
             self._rows.append(row)
             self._totals = self._totals.plus(row)
             outer = self._outer
+        if self._file is not None and taken is not None:
+            self._file.write(lambda: self._line(row, taken))
         if outer is not None:
-            outer._book(row)
+            outer._book(row, taken)
+
+    def _line(self, row: CallRow, taken: _Taken) -> dict[str, Any]:
+        return line_of(
+            row,
+            taken.sent,
+            taken.answer,
+            taken.metadata,
+            self._digests,
+            with_text=self._with_text,
+        )
 
     def _replayed(self, answer: Any) -> bool:
         """Whether LangChain's response cache gave this answer: it sets the cost to 0; and an answer
@@ -333,16 +421,23 @@ register_configure_hook(_CURRENT, inheritable=True)
 
 
 @contextmanager
-def cache_report(*, limit: int = 10_000) -> Iterator[CacheReportHandler]:
-    """Book the model calls inside the block, without passing a handler around.
+def cache_report(
+    *,
+    limit: int = 10_000,
+    record: str | os.PathLike[str] | None = None,
+    record_text: bool = False,
+) -> Iterator[CacheReportHandler]:
+    """Book the model calls inside the block, without passing a handler around. Arguments as those
+    of `CacheReportHandler`; a recording is complete when the block ends.
 
     Blocks may be nested: a call counts in each block around it. Tasks and LangChain's own threads
     inherit the block; a bare `threading.Thread` does not, so give it the handler as a callback.
     """
-    handler = CacheReportHandler(limit=limit)
+    handler = CacheReportHandler(limit=limit, record=record, record_text=record_text)
     handler._outer = _CURRENT.get()
     token = _CURRENT.set(handler)
     try:
         yield handler
     finally:
         _CURRENT.reset(token)
+        handler.close()

@@ -13,6 +13,7 @@ from agentkv.client.base import ChatRequest, Timeouts
 from agentkv.client.errors import InvalidCall
 from agentkv.langchain.choice import as_choice, as_response_format
 from agentkv.langchain.messages import to_dicts
+from agentkv.langchain.record import note_sent
 from agentkv.langchain.settings import CONFIG, Settings
 from agentkv.langchain.tools import AnyTool, names_of, to_tools
 from agentkv.layout import Arrangement, Level, Memory, arrange, conversation_key
@@ -128,6 +129,7 @@ class Requests(Settings):
             salt=self.cache_salt,
             timeouts=timeouts,
         )
+        note_sent(run_manager, request)
         return Call(request=request, arrangement=arrangement, model=model)
 
     def _arrange(

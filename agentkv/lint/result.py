@@ -108,6 +108,9 @@ class Report(msgspec.Struct, kw_only=True):
     """Findings of the baseline that are no longer there."""
     fixed: dict[str, int] = {}
     """Fixes applied, by path."""
+    measured: int = 0
+    """Requests of the log that the costs are from: tokens of all of them together. 0: costs are of
+    a call, by the stated traffic."""
 
     @property
     def checked(self) -> list[FileResult]:
@@ -127,6 +130,8 @@ class Report(msgspec.Struct, kw_only=True):
 
     @property
     def tokens_lost(self) -> int:
+        if self.measured:
+            return sum(f.tokens_lost for f in self.findings)  # shared out: none counts twice
         return total(self.findings)
 
     def counts(self) -> Counter[str]:

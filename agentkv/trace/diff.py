@@ -18,7 +18,8 @@ WORSE = 0.01
 """Fall of the hit rate, or growth of a cause's share, from which the second log is called worse:
 logs of the same software differ by less."""
 GROWN = 0.005
-"""Change of a cause's share of the prompt tokens from which it is called grown or shrunk."""
+"""Change of a cause's share of the prompt tokens from which it is called grown or shrunk; a tenth of
+the share when that is more, since a longer log has fewer first calls in it."""
 
 State = Literal["new", "gone", "grown", "shrunk", "same"]
 _ORDER: tuple[State, ...] = ("new", "grown", "same", "shrunk", "gone")
@@ -84,7 +85,7 @@ class LogDiff:
             rates = f"{self.before.rates.now:.1%} to {self.after.rates.now:.1%}"
             out.append(f"The hit rate fell from {rates}: {self.tokens:,} tokens more are computed.")
         for c in self.causes:
-            if c.growth >= self.tolerance:
+            if c.state in ("new", "grown") and c.growth >= self.tolerance:
                 name = f"{c.cause.rule} {c.cause.name}" if c.cause.rule else c.cause.name
                 more = round(c.growth * self.after.prompt_tokens)
                 what = "is new and costs" if c.state == "new" else "grew by"
@@ -131,7 +132,7 @@ def compare_logs(
         state: State = "same"
         if a is None or b is None:
             state = "new" if a is None else "gone"
-        elif abs(now - was) >= GROWN:
+        elif abs(now - was) >= max(GROWN, was / 10):
             state = "grown" if now > was else "shrunk"
         rows.append(
             Changed(

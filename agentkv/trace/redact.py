@@ -18,6 +18,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from agentkv.prompt.segment import KINDS as SEGMENTS
 from agentkv.trace.call import Call, Part, Piece
 from agentkv.trace.veil import Veil
 
@@ -26,9 +27,7 @@ SHORTEST_KEY = 16
 HELD = 32_000_000
 """Characters of veiled pieces that are kept for the calls that repeat them."""
 ROLES = frozenset(["system", "developer", "user", "assistant", "model", "tool", "function"])
-KINDS = frozenset(
-    "tools instructions examples documents memory history context question template schema".split()
-)
+KINDS = frozenset((*SEGMENTS, "schema"))
 _NAME = re.compile(
     r"(?:tools|system|documents|instructions|schema|response_format|generation_prompt|prompt|"
     r"messages|context|contents|input)(?:\[[0-9]+\])*"

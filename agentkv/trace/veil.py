@@ -41,10 +41,14 @@ _TOKEN = re.compile(
 )
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
 _JSON = re.compile(rf"{_STRING.pattern}|-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
+_YEAR = re.compile(r"(?:19|20)\d\d(?:(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])(?:\d{4}|\d{6})?)?")
+"""Alone, or in front of a month, a day and perhaps a time."""
 _NUMBERED = re.compile(r"([A-Za-z]{2,})([0-9]{1,2})")
 
 _LABELS = frozenset(
-    """
+    re.findall(
+        r"\w+",
+        """
     so far previous conversation earlier part messages few shot facts known about format of your
     respond only with in output search results on behalf talking speaking chatting to assistant for
     helping assist help number requests at um de is are now today time date uhr am pm utc gmt cet
@@ -53,7 +57,8 @@ _LABELS = frozenset(
     boolean object array items enum default strict null true false input schema anyof oneof allof
     additionalproperties format title const ref think thinking thought reasoning reflection
     scratchpad score relevance similarity distance rank usd eur gbp chf rating rated
-    """.split()
+    """,
+    )
 )
 
 
@@ -140,16 +145,21 @@ class Veil:
     def _number(self, digits: str) -> str:
         if len(digits) <= 2:
             return digits
-        if digits[:2] in ("19", "20") and len(digits) in (4, 8, 12, 14):
-            year = f"{digits[:2]}{(int(digits[2:4]) + self._years) % 100:02}"
-            if len(digits) == 4 or ("01" <= digits[4:6] <= "12" and "01" <= digits[6:8] <= "31"):
-                return year + digits[4:]
+        if _YEAR.fullmatch(digits):
+            year = (int(digits[2:4]) + self._years) % 100
+            return f"{digits[:2]}{year:02}{digits[4:]}"
+        moved = self._moved(digits)
+        while _YEAR.fullmatch(moved):
+            moved = self._moved(moved)  # a year is the image of a year, and of nothing else
+        return moved
+
+    def _moved(self, digits: str) -> str:
+        """Other digits; a number that does not begin with 0 does not afterwards either."""
         kept = 2 if len(digits) in (10, 13, 16, 19) and "15" <= digits[:2] <= "21" else 0
         rest = digits[kept:]
         first = rest[0] if kept or rest[0] == "0" else ""
         if first:
             return digits[: kept + 1] + self._spread(rest[1:])
-        # A number that does not begin with 0 does not begin with 0 afterwards either.
         symbols = [int(rest[0]) - 1, *(int(d) for d in rest[1:])]
         moved = self._permuted(symbols, [9, *[10] * (len(rest) - 1)])
         return str(moved[0] + 1) + "".join(map(str, moved[1:]))
@@ -259,5 +269,9 @@ def _alphabet(base: str, marks: str, letters: str) -> str:
             and unicodedata.normalize("NFKC", c) == c
         )
     if marks:
-        found = "".join(c for c in found if len(unicodedata.normalize("NFC", c + marks)) == 1)
+        found = "".join(
+            c
+            for c in found
+            if all(len(unicodedata.normalize("NFC", x + marks)) == 1 for x in (c, c.upper()))
+        )
     return found or base

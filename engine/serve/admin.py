@@ -1,4 +1,5 @@
-"""`POST /flush_cache` and `POST /abort_request`. POST only: a link must not change anything."""
+"""`POST /flush_cache` and `POST /abort_request` (POST only: a link must not change anything), and
+`GET /agentkv/explain/{request_id}`."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from agentkv.engine.serve.body import read
-from agentkv.engine.serve.errors import invalid
+from agentkv.engine.serve.errors import ApiError, invalid
 from agentkv.engine.serve.protocol import AbortRequest
 from agentkv.engine.serve.service import service_of
 from agentkv.engine.serve.wire import JSONReply
@@ -31,3 +32,21 @@ async def abort_request(request: Request) -> Response:
         )
     told = await asyncio.to_thread(service.abort, None if wanted.abort_all else wanted.rid)
     return JSONReply({"success": True, "aborted": told}, headers=body.headers)
+
+
+async def explain(request: Request) -> Response:
+    """What a finished call reused, and why not more. A client sees the calls of its own key only."""
+    service = service_of(request)
+    wanted = request.path_params["request_id"]
+    found = service.verdicts.get(wanted, request.state.tenant)
+    if found is None:
+        running = any(ticket.request_id == wanted for ticket in service.tickets)
+        why = (
+            "It is still running."
+            if running
+            else f"The last {service.verdicts.most} calls are kept, by their `X-Request-Id`."
+        )
+        raise ApiError(
+            404, "request_not_found", f"No finished call {wanted[:128]!r} is known. {why}"
+        )
+    return JSONReply(found)

@@ -60,6 +60,7 @@ def create_app(engine: Engine | None, config: ServeConfig | None = None) -> Star
             Route("/get_model_info", info.model_info, methods=["GET"]),
             Route("/flush_cache", admin.flush_cache, methods=["POST"]),
             Route("/abort_request", admin.abort_request, methods=["POST"]),
+            Route("/agentkv/explain/{request_id}", admin.explain, methods=["GET"]),
             Route("/health", health.health, methods=["GET"]),
             Route("/ready", health.ready, methods=["GET"]),
             Route("/health_generate", health.health_generate, methods=["GET"]),

@@ -21,6 +21,7 @@ from agentkv.engine.serve.job import Call, Job
 from agentkv.engine.serve.logprobs import chat_logprobs
 from agentkv.engine.serve.params import chat_params, salt_of, session_of
 from agentkv.engine.serve.protocol import ChatRequest, Sampling
+from agentkv.engine.serve.record import Asked
 from agentkv.engine.serve.replies import (
     CallPart,
     ChatChoice,
@@ -56,7 +57,8 @@ async def chat_completions(request: Request) -> Response:
     salt = salt_of(wanted.cache_salt, request.state.tenant)
     chat = await ready(service, wanted, params, salt)
     call = Call(prompt=chat.prompt, params=chat.params, session=session, salt=salt)
-    job = Job(service, engine, [call], request.state.request_id)
+    asked = Asked(wanted, request.state.tenant, chat)
+    job = Job(service, engine, [call], request.state.request_id, asked)
     reply = _Reply(engine, wanted, chat, request.state.request_id)
     if not wanted.stream:
         outputs = await job.outputs()

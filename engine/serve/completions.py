@@ -20,6 +20,7 @@ from agentkv.engine.serve.logprobs import completion_logprobs
 from agentkv.engine.serve.params import completion_params, salt_of, session_of
 from agentkv.engine.serve.prompts import read_prompts
 from agentkv.engine.serve.protocol import CompletionRequest
+from agentkv.engine.serve.record import Asked
 from agentkv.engine.serve.replies import TextChoice, TextCompletion
 from agentkv.engine.serve.service import service_of
 from agentkv.engine.serve.usage import cache_headers, usage_of
@@ -42,19 +43,20 @@ async def completions(request: Request) -> Response:
         raise unsupported(
             "echo", "a stream cannot give the log-probabilities of the prompt; leave `stream` out."
         )
-    asked = grammar.one_of(
+    form = grammar.one_of(
         {
             "response_format": grammar.of_response_format(wanted.response_format),
             "structured_outputs": grammar.of_structured_outputs(wanted.structured_outputs),
         }
     )
     params = completion_params(wanted, engine.vocab_size)
-    params = await grammar.constrain(engine, params, asked)
+    params = await grammar.constrain(engine, params, form)
     session = session_of(wanted, request.headers.get("x-agentkv-session"))
     salt = salt_of(wanted.cache_salt, request.state.tenant)
     prompts = await read_prompts(service, wanted.prompt)
     calls = [Call(prompt=ids, params=params, session=session, salt=salt) for ids in prompts]
-    job = Job(service, engine, calls, request.state.request_id)
+    asked = Asked(wanted, request.state.tenant)
+    job = Job(service, engine, calls, request.state.request_id, asked)
     reply = _Reply(engine, wanted, prompts, request.state.request_id)
     if not wanted.stream:
         outputs = await job.outputs()

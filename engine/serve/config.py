@@ -21,7 +21,8 @@ class ServeConfig:
     A host that is not loopback needs an API key, or `insecure_no_auth=True`: anyone who can reach
     the port could run the model and read its cache otherwise. `api_keys` never appear in `repr`
     nor in `/server_info`. `allowed_hosts` adds names to the loopback names that the `Host` header
-    may carry (a web page that rebinds its own name to 127.0.0.1 is refused).
+    may carry (a web page that rebinds its own name to 127.0.0.1 is refused). `record`: a file that
+    gets a line for each call (`agentkv.engine.recording`), with `record_text` its text as well.
     """
 
     engine: EngineConfig = field(default_factory=EngineConfig)
@@ -34,6 +35,8 @@ class ServeConfig:
     receive_timeout: float = 30.0
     ping_interval: float = 15.0
     max_body: int = 32 * MIB
+    record: str | None = None
+    record_text: bool = False
 
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65535:
@@ -45,6 +48,8 @@ class ServeConfig:
                 raise InvalidRequest(f"{name} must be above 0.", param=name)
         if not self.drain_timeout >= 0:
             raise InvalidRequest("drain_timeout must be at least 0.", param="drain_timeout")
+        if self.record_text and self.record is None:
+            raise InvalidRequest("record_text needs a file to record to.", param="record_text")
         if not (is_loopback(self.host) or self.api_keys or self.insecure_no_auth):
             raise InvalidRequest(
                 f"{self.host} can be reached from other machines, and no API key is set, so "

@@ -25,6 +25,7 @@ from agentkv.engine.serve.middleware import clean_request_id
 from agentkv.engine.serve.params import extension_session, generate_params, salt_of
 from agentkv.engine.serve.prompts import read_prompts
 from agentkv.engine.serve.protocol import GenerateRequest
+from agentkv.engine.serve.record import Asked
 from agentkv.engine.serve.service import service_of
 from agentkv.engine.serve.usage import cache_block, cache_headers
 from agentkv.engine.serve.wire import JSONReply
@@ -41,8 +42,8 @@ async def generate(request: Request) -> Response:
         raise invalid(
             "Give either `text` or `input_ids`.", param="text", code="missing_required_parameter"
         )
-    params, asked = generate_params(wanted, engine.vocab_size)
-    params = await constrain(engine, params, asked)
+    params, form = generate_params(wanted, engine.vocab_size)
+    params = await constrain(engine, params, form)
     session = extension_session(wanted.agentkv, request.headers.get("x-agentkv-session"))
     salt = salt_of(wanted.cache_salt, request.state.tenant)
     if wanted.text is not None:
@@ -53,7 +54,8 @@ async def generate(request: Request) -> Response:
         many = bool(wanted.input_ids) and isinstance((wanted.input_ids or [0])[0], list)
     request_id = clean_request_id(wanted.rid) or request.state.request_id
     calls = [Call(prompt=ids, params=params, session=session, salt=salt) for ids in prompts]
-    job = Job(service, engine, calls, request_id)
+    asked = Asked(wanted, request.state.tenant)
+    job = Job(service, engine, calls, request_id, asked)
     started = time.perf_counter()
     if not wanted.stream:
         outputs = await job.outputs()

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from agentkv.engine.errors import EngineClosed
+from agentkv.engine.serve.record import ABORTED, Asked, never_ran
 from agentkv.engine.serve.service import Service
 from agentkv.engine.types import (
     CacheFacts,
@@ -39,22 +40,30 @@ class Call:
 
 
 class Job:
-    """The calls of one HTTP request, under one request id.
+    """The calls of one HTTP request, under one request id. `asked`: that request; None for a call
+    of the server's own, which is neither recorded nor kept.
 
     Use either `outputs` or `open` + `events`, and `aclose` in the end. Whatever is still running
     when an exception (a refused call, a client that left) passes through is aborted.
     """
 
     def __init__(
-        self, service: Service, engine: Engine, calls: Sequence[Call], request_id: str
+        self,
+        service: Service,
+        engine: Engine,
+        calls: Sequence[Call],
+        request_id: str,
+        asked: Asked | None = None,
     ) -> None:
         self._service = service
         self._engine = engine
         self.calls = tuple(calls)
+        self._asked = asked
         self._ticket = service.open(request_id, len(self.calls))
         self._streams: list[AsyncIterator[StreamEvent]] = []
         self._early: list[tuple[int, StreamEvent]] = []
-        self._unfinished = len(self.calls)
+        self._unfinished = dict.fromkeys(range(len(self.calls)))
+        self._facts: dict[int, CacheFacts] = {}
 
     async def outputs(self) -> list[RequestOutput]:
         """Every call's output, in order. The first error aborts the other calls and is raised."""
@@ -80,8 +89,8 @@ class Job:
             raise
         finally:
             self._service.close(self._ticket)
-        for output in outputs:
-            self._finished(output)
+        for index, output in enumerate(outputs):
+            self._finished(index, output)
         return list(outputs)
 
     async def open(self) -> list[CacheFacts]:
@@ -111,13 +120,13 @@ class Job:
         """`(call's index, event)` after the first events, as they come."""
         for early in self._early:
             if early[1].output is not None:
-                self._finished(early[1].output)
+                self._finished(early[0], early[1].output)
             yield early
         source = _tagged(0, self._streams[0]) if len(self._streams) == 1 else _merged(self._streams)
         try:
             async for index, event in source:
                 if event.output is not None:
-                    self._finished(event.output)
+                    self._finished(index, event.output)
                 yield index, event
         except BaseException as error:
             self._failed(error)
@@ -144,19 +153,46 @@ class Job:
             if event.index >= 0 or event.output is not None:
                 self._early.append((index, event))
             if event.cache is not None:
+                if event.output is None:
+                    self._facts[index] = event.cache
                 return event.cache
         raise EngineClosed("The engine ended a stream before it began.")
 
-    def _finished(self, output: RequestOutput) -> None:
-        self._unfinished -= 1
-        self._service.metrics.finished(output, time.perf_counter() - self._ticket.started)
+    def _finished(self, index: int, output: RequestOutput) -> None:
+        self._unfinished.pop(index, None)
+        service, call, asked = self._service, self.calls[index], self._asked
+        service.metrics.finished(output, time.perf_counter() - self._ticket.started)
+        if asked is None:
+            return
+        if not never_ran(output):
+            service.verdicts.put(self._ticket.request_id, asked, index, call, output.cache)
+        if service.recorder is not None:
+            service.recorder.finished(asked, index, call, output)
 
     def _failed(self, error: BaseException) -> None:
         self._service.note(error)
         gone = isinstance(error, (asyncio.CancelledError, GeneratorExit))
-        for _ in range(self._unfinished):
+        for index in self._unfinished:
             self._service.metrics.failed("abort" if gone else "error")
-        self._unfinished = 0
+            if self._asked is not None:
+                self._note_failed(self._asked, index, ABORTED if gone else type(error).__name__)
+        self._unfinished.clear()
+
+    def _note_failed(self, asked: Asked, index: int, error: str) -> None:
+        """One call was refused, or the client left; the others of its request end with it."""
+        service, call, facts = self._service, self.calls[index], self._facts.get(index)
+        if facts is not None:
+            service.verdicts.put(self._ticket.request_id, asked, index, call, facts)
+        if service.recorder is not None:
+            service.recorder.failed(
+                asked,
+                index,
+                call,
+                request_id=self._ticket.engine_ids[index],
+                model=self._engine.model_name,
+                error=None if error == ABORTED and facts is not None else error,
+                facts=facts,
+            )
 
 
 async def _tagged(

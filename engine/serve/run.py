@@ -16,6 +16,7 @@ import uvicorn
 from agentkv.engine.serve.app import create_app
 from agentkv.engine.serve.config import ServeConfig
 from agentkv.engine.serve.connection import DeadlineProtocol
+from agentkv.engine.serve.record import Recorder
 from agentkv.engine.serve.service import Service
 
 if TYPE_CHECKING:
@@ -29,19 +30,25 @@ KEEP_ALIVE = 75
 
 
 class Unavailable(Exception):
-    """The port cannot be had; the message says what to do."""
+    """The port or the recording's file cannot be had; the message says what to do."""
 
 
 def run(config: ServeConfig) -> None:
     """Serve until SIGTERM or SIGINT, then drain and return.
 
-    A second signal ends at once. Raises `Unavailable` when the port is taken, and whatever loading
-    the model raised. The address is printed to stderr as soon as the port is bound, and again when
+    A second signal ends at once. Raises `Unavailable` when the port is taken or the recording cannot
+    be opened, and whatever loading the model raised. The address is printed to stderr as soon as the port is bound, and again when
     the model is ready.
     """
     sock = bind(config)
+    try:
+        recorder = open_recording(config)
+    except Unavailable:
+        sock.close()
+        raise
     app = create_app(None, config)
     service: Service = app.state.service
+    service.recorder = recorder
     problem: list[Exception] = []
     try:
         with asyncio.Runner() as runner:
@@ -50,6 +57,10 @@ def run(config: ServeConfig) -> None:
         sock.close()
         if service.has_engine:
             service.engine.close()
+        if recorder is not None:
+            recorder.close()
+            lost = f", {recorder.file.lost} could not be written" if recorder.file.lost else ""
+            say(f"agentkv recorded {recorder.file.lines} calls in {recorder.file.path}{lost}")
     if problem:
         raise problem[0]
 
@@ -69,6 +80,22 @@ def bind(config: ServeConfig) -> socket.socket:
             "Choose another port with --port, or 0 for any free one."
         ) from error
     return sock
+
+
+def open_recording(config: ServeConfig) -> Recorder | None:
+    """The recorder that was asked for. Raises `Unavailable` when its file cannot be opened."""
+    if config.record is None:
+        return None
+    try:
+        recorder = Recorder(config.record, with_text=config.record_text)
+    except OSError as error:
+        raise Unavailable(
+            f"Cannot record to {config.record}: {error.strerror or error}. "
+            "Name a file in a folder that can be written to."
+        ) from error
+    what = "prompts and answers" if config.record_text else "digests, no text"
+    say(f"agentkv recording to {recorder.file.path} ({what})")
+    return recorder
 
 
 def address(sock: socket.socket) -> str:

@@ -15,6 +15,8 @@ from agentkv.engine.errors import EngineClosed
 from agentkv.engine.serve.config import ServeConfig
 from agentkv.engine.serve.errors import context_length_exceeded, model_not_found, not_ready
 from agentkv.engine.serve.metrics import Metrics
+from agentkv.engine.serve.record import Recorder
+from agentkv.engine.serve.verdicts import Verdicts
 
 if TYPE_CHECKING:
     from agentkv.engine.engine import Engine
@@ -38,6 +40,9 @@ class Service:
         self.config = config
         self.phase: Phase = "loading"
         self.metrics = Metrics()
+        self.verdicts = Verdicts()
+        self.recorder: Recorder | None = None
+        """Set by whoever opens a recording, and closes it."""
         self._engine: Engine | None = None
         self._most_bytes = 0
         self._tickets: set[Ticket] = set()
@@ -104,6 +109,11 @@ class Service:
     def in_flight(self) -> int:
         """HTTP requests that are generating or wait for their turn."""
         return len(self._tickets)
+
+    @property
+    def tickets(self) -> tuple[Ticket, ...]:
+        """Calls in flight."""
+        return tuple(self._tickets)
 
     def open(self, request_id: str, calls: int = 1) -> Ticket:
         """Register `calls` engine requests under `request_id`.

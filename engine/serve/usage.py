@@ -51,7 +51,7 @@ def usage_of(outputs: Sequence[RequestOutput]) -> Usage:
         completion_tokens=completion,
         total_tokens=prompt + completion,
         prompt_tokens_details=PromptDetails(
-            cached_tokens=cached, cache_write_tokens=sum(_written(o.cache) for o in outputs)
+            cached_tokens=cached, cache_write_tokens=sum(written(o.cache) for o in outputs)
         ),
         prompt_cache_hit_tokens=cached,
         prompt_cache_miss_tokens=prompt - cached,
@@ -59,7 +59,7 @@ def usage_of(outputs: Sequence[RequestOutput]) -> Usage:
     )
 
 
-def _written(facts: CacheFacts) -> int:
+def written(facts: CacheFacts) -> int:
     """Prompt tokens that this call added to the cache: whole pages beyond those it found."""
     whole = facts.prompt_tokens // facts.page_size * facts.page_size
     return max(0, whole - facts.cached_tokens)

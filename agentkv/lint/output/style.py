@@ -76,7 +76,10 @@ def summary(report: Report) -> str:
     parts = [plural(len(report.findings), "finding")]
     if report.findings:
         about = "" if report.exact else "about "
-        parts[0] += f" ({about}{report.tokens_lost:,} tokens a call, target {report.target})"
+        of = f"a call, target {report.target}"
+        if report.measured:
+            of = f"in {plural(report.measured, 'request')}"
+        parts[0] += f" ({about}{report.tokens_lost:,} tokens {of})"
     said = plural(report.prompts, "prompt")
     files = plural(report.prompt_files, "file")
     of = len(report.checked)

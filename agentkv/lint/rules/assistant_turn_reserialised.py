@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from agentkv.lint.finding import Severity
 from agentkv.lint.rules._request import HistoryRule
+from agentkv.lint.template import HistoryOp
 
 
 class AssistantTurnReserialised(HistoryRule):

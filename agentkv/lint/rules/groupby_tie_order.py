@@ -41,4 +41,4 @@ class GroupbyTieOrder(UnstableRule):
 
     def catches(self, spot: Spot, context: Context) -> bool:
         # Documents by their score are another matter (KV306): there rank may be meant to be seen.
-        return "tie_order" in spot.traits and "context" not in spot.traits
+        return "tie_order" in spot.traits and not {"context", "score_order"} <= spot.traits

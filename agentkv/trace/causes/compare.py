@@ -169,8 +169,9 @@ class _Comparer:
         closing = i in self.closing
         first_user = b.role == "user" and self._is_first_talk(b)
         found = pieces.piece_changes(
-            a, b, closing=closing, first_user=first_user, same_session=self.same, last=block.last
-        )
+            a, b, closing=closing, first_user=first_user, same_session=self.same,
+            goes_on=any(u.role in ("assistant", "model") and u.start > b.start for u in self.new),
+        )  # fmt: skip
         self.changes += found.changes
         self.runs += found.runs
 

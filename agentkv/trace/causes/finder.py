@@ -157,11 +157,11 @@ def share(
         if not blockers or not _counts(run, [changes[i] for i in blockers], same):
             continue
         taken.append((run, end - start, blockers))
-    closing = sum(size for _, size, blockers in taken if all(_open(changes[i]) for i in blockers))
+    behind_open = sum(size for _, size, front in taken if any(_open(changes[i]) for i in front))
     out: dict[int, float] = {}
     behind: dict[int, str] = {}
     for run, size, blockers in taken:
-        if closing < LEAST_CLOSING and all(_open(changes[i]) for i in blockers):
+        if behind_open < LEAST_CLOSING and any(_open(changes[i]) for i in blockers):
             continue
         keys = {slot_key(changes[i]): i for i in reversed(blockers)}
         for i in keys.values():
@@ -178,7 +178,7 @@ def _open(change: Change) -> bool:
 
 def _counts(run: Run, blockers: Sequence[Change], same: bool) -> bool:
     """Whether what stayed behind these changes is a loss at all."""
-    if all(_open(c) for c in blockers):
+    if any(_open(c) for c in blockers):
         # The last turn made way for the next one; its own fixed text counts, what followed not.
         if run.answer or run.role in ("assistant", "model", "tool"):
             return False

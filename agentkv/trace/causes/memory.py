@@ -6,6 +6,7 @@ index from lines to the calls that held them last, so that one look costs the le
 
 from __future__ import annotations
 
+import re
 from collections import Counter, OrderedDict
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
@@ -22,6 +23,8 @@ OTHERS = 256
 LINES = 100_000
 HOLDERS = 6
 LEAST_LINE = 16
+_DIGITS = re.compile(r"\d+")
+_ENDS = re.compile(r"[.!?;]\s|\n")
 HEAD_PARTS = 12
 """Only so many leading parts of a prompt make it alike another: what it is set up with."""
 
@@ -98,6 +101,9 @@ class Memory:
             key = (size, past.namespace == namespace, request)
             if key > best_key:
                 best, best_key = past, key
+        if best is None:
+            # No line is the same (white space and spelling of all of them changed): the last one.
+            best = next((p for p in reversed(self._others.values()) if p.session != session), None)
         return best
 
 
@@ -107,11 +113,10 @@ def _lines(call: Call) -> Iterator[tuple[int, int]]:
     for part in call.parts[:HEAD_PARTS]:
         for piece in part.pieces:
             if piece.kind in ("text", "document", "tool_result") and not piece.redacted:
-                for line in piece.text.splitlines():
-                    for bit in _bits(line.strip()):
-                        if len(bit) >= LEAST_LINE and (key := hash(bit)) not in seen:
-                            seen.add(key)
-                            yield key, len(bit)
+                for bit in _bits(piece.text):
+                    if len(bit) >= LEAST_LINE and (key := hash(bit)) not in seen:
+                        seen.add(key)
+                        yield key, len(bit)
             elif (key := hash(piece.key)) not in seen:
                 seen.add(key)
                 yield key, min(piece.size, 4000)
@@ -120,6 +125,8 @@ def _lines(call: Call) -> Iterator[tuple[int, int]]:
                 yield key, 20
 
 
-def _bits(line: str) -> list[str]:
-    """A long line by its sentences: one of them may hold a value that changes."""
-    return line.split(". ") if len(line) > 120 else [line]
+def _bits(text: str) -> list[str]:
+    """Lines and sentences, without what their white space, their case and their numbers say: one of
+    them may hold a value that changes."""
+    bare = _DIGITS.sub("0", text.casefold())
+    return [" ".join(bit.split()) for bit in _ENDS.split(bare)]

@@ -7,17 +7,19 @@ is edited, the closing turn asks something new.
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from agentkv.engine.types import Reason
 from agentkv.trace.causes import cues
 from agentkv.trace.causes.change import Change, Run
-from agentkv.trace.causes.text import ALIKE, Edit, TextDiff, diff
+from agentkv.trace.causes.text import Edit, TextDiff, diff
 from agentkv.trace.causes.units import Unit
 from agentkv.trace.causes.values import blanks_out
 
 CONTEXT = 160
+SIGNED = "the same address with another signature"
 MEDIA = ("image", "audio", "file")
 SERIALISED: dict[str, str] = {"whitespace": "KV310", "unicode": "KV311", "locale": "KV312"}
 
@@ -29,15 +31,18 @@ class Found:
 
 
 def piece_changes(
-    old: Unit, new: Unit, *, closing: bool, first_user: bool, same_session: bool, last: bool
+    old: Unit, new: Unit, *, closing: bool, first_user: bool, same_session: bool, goes_on: bool
 ) -> Found:
     """What differs between two units of one role and kind. `closing`: `old` is of the last turn of
-    its prompt. `first_user`: of the first message of the conversation. `last`: nothing that both
-    prompts have follows."""
+    its prompt. `first_user`: of the first message of the conversation. `goes_on`: the conversation
+    of `new` goes on behind it."""
     found = Found()
     settled = new.talk and not closing and not first_user
     if new.kind in MEDIA:
-        found.changes.append(_media(old, new, closing))
+        change = _media(old, new, closing)
+        found.changes.append(change)
+        if change.detail == SIGNED:  # the same picture, so its own tokens are lost as well
+            found.runs.append(Run(new.start, new.end, new.role, closing, old.answer))
         return found
     if old.redacted or new.redacted or not (old.text and new.text):
         reason: Reason = "history_edited" if settled and same_session else "text_changed"
@@ -67,7 +72,8 @@ def piece_changes(
     if settled or old.answer:
         _history(found, old, new, result, same_session)
     else:
-        _values(found, old, new, result, closing)
+        edited = same_session and new.talk and goes_on
+        _values(found, new, result, closing, edited)
     return found
 
 
@@ -75,11 +81,7 @@ def _media(old: Unit, new: Unit, closing: bool) -> Change:
     """Bytes of a picture that stands where one stood: encoded or signed anew, or another one."""
     a, b = urlsplit(old.text[:2000]), urlsplit(new.text[:2000])
     signed = a.scheme in ("http", "https") and (a.netloc, a.path) == (b.netloc, b.path)
-    detail = (
-        "the same address with another signature"
-        if signed
-        else "other bytes for a picture in the same place"
-    )
+    detail = SIGNED if signed else "other bytes for a picture in the same place"
     return _change(
         new, new.start, "text_changed", "KV112", "image", old.text, new.text,
         closing=closing, detail=detail,
@@ -114,47 +116,55 @@ def _history(found: Found, old: Unit, new: Unit, result: TextDiff, same_session:
     ]
 
 
-def _values(found: Found, old: Unit, new: Unit, result: TextDiff, closing: bool) -> None:
-    """Instructions, or a turn that asks: each edit is a change of its own."""
+def _values(found: Found, new: Unit, result: TextDiff, closing: bool, edited: bool) -> None:
+    """Instructions, or a turn that asks: each edit is a change of its own. `edited`: the turn was
+    asked before, and its words are not what they were."""
     floor = 24 if new.talk else 12
-    alike = result.alike >= ALIKE or any(e - s >= 400 for s, e in result.runs)
     reach = 0
     for edit in result.edits:
-        found.changes.append(_value(new, edit, max(reach, 0), closing, alike))
+        found.changes.append(_value(new, edit, reach, closing, edited))
         reach = max(reach, edit.end)
     for start, end in result.runs:
         if end - start >= floor or (start == 0):
             found.runs.append(_run(new, start, end, closing, False))
 
 
-def _value(new: Unit, edit: Edit, reach: int, closing: bool, alike: bool) -> Change:
+LOOSE = ("words", "text", "number")
+
+
+def _value(new: Unit, edit: Edit, reach: int, closing: bool, edited: bool) -> Change:
     # A change at the very beginning starts with the header, as the run behind it does.
     at = _token(new, edit.at) if edit.at else new.start
-    before = edit.label
+    label = edit.label
     if reach:
         # Values in front of this one on its line are changes of their own, not its label.
         between = new.text[reach : edit.at]
-        before = between[-80:] if len(between) < len(edit.label) else edit.label
+        label = between[-80:] if len(between) < len(edit.label) else edit.label
+    reason: Reason = "text_changed"
+    rule = "KV302" if edit.kind == "json" else SERIALISED.get(edit.kind)
+    content, kind = False, str(edit.kind)
     if edit.kind == "reorder":
         reason, rule = _order(new, edit)
-        return _change(new, at, reason, rule, "reorder", edit.was, edit.now, label=before,
-                       closing=closing)  # fmt: skip
-    if edit.kind == "json":
-        return _change(new, at, "text_changed", "KV302", "json", edit.was, edit.now, label=before)
-    if edit.kind in SERIALISED:
-        return _change(new, at, "text_changed", SERIALISED[edit.kind], edit.kind, edit.was,
-                       edit.now, label=before, closing=closing)  # fmt: skip
-    content = new.talk and (edit.kind == "text" or not alike or _asks(edit, before, new))
-    return _change(new, at, "text_changed", None, edit.kind, edit.was, edit.now, label=before,
-                   content=content, closing=closing)  # fmt: skip
+    elif edit.kind in LOOSE and new.talk and edited:
+        if edit.kind != "number" or not cues.counter(label[-20:]):
+            reason, rule = "history_edited", "KV402"
+    elif edit.kind in LOOSE:
+        content = new.talk
+        kind = "question" if _asks(edit, new) else edit.kind
+    return _change(
+        new, at, reason, rule, kind, edit.was, edit.now,
+        label=label, before=edit.label, content=content, closing=closing,
+    )  # fmt: skip
 
 
-def _asks(edit: Edit, label: str, new: Unit) -> bool:
-    if edit.kind not in ("words", "text", "number"):
-        return False
-    line_end = new.text.find("\n", edit.at)
-    sentence = new.text[edit.at : line_end if line_end >= 0 else len(new.text)][:200]
-    return cues.question(label, edit.now) or sentence.rstrip().endswith("?")
+def _asks(edit: Edit, new: Unit) -> bool:
+    """Whether the changed words are (part of) a question."""
+    if cues.names(edit.was) and cues.names(edit.now):
+        return False  # somebody is asked
+    if edit.kind != "number" and cues.question(edit.label, edit.now):
+        return True
+    rest = re.match(r"[^\n.!]*", new.text[edit.end : edit.end + 300])
+    return rest is not None and "?" in rest[0]
 
 
 def _order(new: Unit, edit: Edit) -> tuple[Reason, str]:
@@ -203,12 +213,12 @@ def _run(unit: Unit, start: int, end: int, closing: bool, answer: bool) -> Run:
 
 def _change(
     unit: Unit, at: int, reason: Reason, rule: str | None, kind: str, was: str, now: str,
-    *, label: str = "", content: bool = False, closing: bool = False, detail: str = "",
-    segment: str | None = None,
+    *, label: str = "", before: str | None = None, content: bool = False, closing: bool = False,
+    detail: str = "", segment: str | None = None,
 ) -> Change:  # fmt: skip
     if segment is None:
         segment = "messages" if reason in ("history_edited", "reasoning_stripped") else unit.name
     return Change(
-        at, reason, rule, kind, segment, unit.role, label, was[:CONTEXT], now[:CONTEXT], label,
-        content, closing, detail,
+        at, reason, rule, kind, segment, unit.role, label, was[:CONTEXT], now[:CONTEXT],
+        label if before is None else before, content, closing, detail,
     )  # fmt: skip

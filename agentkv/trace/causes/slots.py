@@ -60,7 +60,7 @@ class Slot:
         self.segments[change.segment] += 1
         self.low, self.high = min(self.low, change.at), max(self.high, change.at)
         if len(self.samples) < SAMPLES:
-            self.samples.append((change.was, change.now, change.label))
+            self.samples.append((change.was, change.now, change.before or change.label))
         if len(self.values) < VALUES:
             self.values.add(hash(change.now.strip()))
             self.values.add(hash(change.was.strip()))
@@ -120,6 +120,8 @@ def judge(slot: Slot, constant: str | None) -> str | None:
     label = "\n".join({label[-80:] for _, _, label in slot.samples})
     near = "\n".join([label, *texts])
     kind = slot.kind
+    if slot.key[1] == "content":
+        return _content(slot, near)
     personal = constant in ("session", "user")
     match kind:
         case "clock":
@@ -146,13 +148,10 @@ def judge(slot: Slot, constant: str | None) -> str | None:
             return "KV302"
         case "image":
             return "KV112"
+        case "question":
+            return "KV205" if slot.documents_behind or slot.role != "system" else "KV206"
         case _:
             pass
-    if slot.key[1] == "content":
-        return _content(slot, near)
-    asked = sum(cues.question(lab, now) for _, now, lab in slot.samples)
-    if asked * 2 > len(slot.samples):
-        return "KV205" if slot.documents_behind else "KV206" if slot.role == "system" else "KV205"
     if cues.summary(label) or (kind == "text" and cues.summary(near)):
         return "KV403"
     if cues.memory(label) or (kind == "text" and cues.memory(near)):
@@ -174,22 +173,26 @@ def judge(slot: Slot, constant: str | None) -> str | None:
 def _content(slot: Slot, near: str) -> str:
     """New text of a turn with fixed text behind it: the order is wrong, and what stands behind
     says which order it is."""
+    named = sum(cues.names(was) and cues.names(now) for was, now, _ in slot.samples)
+    if named * 2 > len(slot.samples):
+        return "KV202"
     if slot.documents_behind * 2 >= slot.calls:
         return "KV205"
     if slot.format_behind * 2 >= slot.calls:
         return "KV210"
-    if cues.documents(near) and not any(cues.question(lab, n) for _, n, lab in slot.samples):
+    if cues.documents(near) and slot.kinds["question"] * 2 < slot.changes:
         return "KV207"
     return "KV205"
 
 
 def _number_rule(slot: Slot, label: str, personal: bool) -> str:
-    if slot.counts and not personal:
+    of_user = cues.user(label) and not cues.counter(label)
+    if slot.counts and not personal and not of_user:
         return "KV105"
     digits = max((sum(c.isdigit() for c in now) for _, now, _ in slot.samples), default=0)
     if cues.ids(label) and digits >= 4 and not cues.user(label):
         return "KV103"
-    if personal or (cues.user(label) and not cues.counter(label)):
+    if personal or of_user:
         return "KV202"
     if cues.counter(label):
         return "KV105"
@@ -200,7 +203,9 @@ def _number_rule(slot: Slot, label: str, personal: bool) -> str:
 
 def _of_user(label: str, constant: str | None) -> bool:
     """Whether an id names somebody: it stays with a user, or its label says so."""
-    return constant == "user" or (cues.user(label) and not _of_call(label))
+    return constant == "user" or any(
+        cues.user(line[-24:]) and not _of_call(line[-24:]) for line in label.splitlines()
+    )
 
 
 def _of_call(label: str) -> bool:

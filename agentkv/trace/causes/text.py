@@ -24,7 +24,9 @@ LEAST_RUN = 12
 """Characters of an unbroken stretch of words that still counts as having stayed."""
 ALIKE = 0.3
 
-_CHUNK = re.compile(r"[^\n]*?(?:[.!?;](?=\s)[^\S\n]*|\n|$)", re.DOTALL)
+_CHUNK = re.compile(
+    r"<[^<>\n]{1,80}>\n?|[^\n]*?(?:[.!?;](?=\s)[^\S\n]*|(?=<[^<>\n]{1,80}>)|\n|$)", re.DOTALL
+)
 _WORD = re.compile(r"\w+|\s+|[^\w\s]")
 _ENUMERATOR = re.compile(
     r"^\s*(?:[-*•#]+\s*)?(?:(?:doc(?:ument)?|source|passage|context|chunk|example|result|"
@@ -69,7 +71,7 @@ class TextDiff:
 
 
 def chunks(text: str) -> list[str]:
-    """Lines, long ones cut at the ends of sentences; their concatenation is the text."""
+    """Lines, cut at the ends of sentences and around tags; their concatenation is the text."""
     return [m[0] for m in _CHUNK.finditer(text) if m[0]]
 
 
@@ -100,6 +102,7 @@ def diff(old: str, new: str) -> TextDiff:
     a_starts, b_starts = _starts(a), _starts(b)
     mid_a, mid_b = range(head, len(a) - tail), range(head, len(b) - tail)
     kept: list[tuple[int, int]] = [(0, b_starts[head]), (b_starts[len(b) - tail], len(new))]
+    same: list[tuple[int, int]] = []
     blocks: list[tuple[range, range]] = []
     if max(len(mid_a), len(mid_b)) > MAX_CHUNKS:
         blocks.append((mid_a, mid_b))
@@ -109,9 +112,10 @@ def diff(old: str, new: str) -> TextDiff:
         ).get_opcodes():
             if tag == "equal":
                 kept.append((b_starts[head + j1], b_starts[head + j2]))
+                same += [(head + i1 + d, head + j1 + d) for d in range(i2 - i1)]
             else:
                 blocks.append((range(head + i1, head + i2), range(head + j1, head + j2)))
-    gone, come, edit_moved = _moves(a, b, blocks, a_starts, b_starts)
+    gone, come, edit_moved = _moves(a, b, blocks, a_starts, b_starts, same)
     kept += [(b_starts[j], b_starts[j + 1]) for j in come]
     edits: list[Edit] = [] if edit_moved is None else [edit_moved]
     for olds, news in blocks:
@@ -131,8 +135,8 @@ def diff(old: str, new: str) -> TextDiff:
         new_at = b_starts[news.start if first_new is None else first_new]
         was = "".join(a[i] for i in old_left if first_old is None or i >= first_old)
         now = "".join(b[j] for j in new_left if first_new is None or j >= first_new)
-        whole = old.startswith(was, old_at) and new.startswith(now, new_at)
-        if edit_moved is not None and not whole:  # moved chunks stand in between
+        unbroken = old.startswith(was, old_at) and new.startswith(now, new_at)
+        if edit_moved is not None and not unbroken:  # moved chunks stand in between
             at = (old_at, old_at + len(was), new_at, new_at + len(now))
             edits.append(_edit(old, new, *at, was=was, now=now))
             continue
@@ -166,26 +170,28 @@ def _moves(
     blocks: list[tuple[range, range]],
     a_starts: list[int],
     b_starts: list[int],
+    kept: list[tuple[int, int]],
 ) -> tuple[set[int], set[int], Edit | None]:
     """Chunks that left one place and stand in another: their numbers, and one edit for them all."""
     places: defaultdict[str, list[int]] = defaultdict(list)
     for olds, _ in blocks:
         for i in olds:
             places[norm(a[i])].append(i)
-    gone: set[int] = set()
-    come: set[int] = set()
+    pairs: list[tuple[int, int]] = []
     weight = 0
     for _, news in blocks:
         for j in news:
             key = norm(b[j])
             if places.get(key) and key:
-                i = places[key].pop(0)
-                # The same place with another number in front is a move as well: a list grew.
-                gone.add(i)
-                come.add(j)
+                pairs.append((places[key].pop(0), j))
                 weight += 0 if _TAG.match(key) else len(key.split())
-    if weight < 2 or not any(len(norm(b[j])) >= LEAST_RUN for j in come):
+    if weight < 2 or not any(len(norm(b[j])) >= LEAST_RUN for _, j in pairs):
         return set(), set(), None
+    # Lines with another number in front, in the order in which they were: a list grew, if several.
+    order = [i for i, _ in sorted([*pairs, *kept], key=lambda pair: pair[1])]
+    if order == sorted(order) and len(pairs) < 2:
+        return set(), set(), None
+    gone, come = {i for i, _ in pairs}, {j for _, j in pairs}
     at, end = b_starts[min(come)], b_starts[max(come) + 1]
     old_at, old_end = a_starts[min(gone)], a_starts[max(gone) + 1]
     # Where the order parts is the first block that lost or won a moved chunk.

@@ -11,6 +11,7 @@ import unicodedata
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
+import itertools
 
 ValueKind = Literal[
     "clock",
@@ -194,8 +195,8 @@ _LONG_DAYS = [
     "sabato",
     "domenica",
 ]
-_MONTH = r"(?:%s)\.?" % "|".join(sorted(set(_MONTHS), key=len, reverse=True))
-_DAY = r"(?:%s)\.?" % "|".join(sorted(set(_DAYS), key=len, reverse=True))
+_MONTH = r"(?:{})\.?".format("|".join(sorted(set(_MONTHS), key=len, reverse=True)))
+_DAY = r"(?:{})\.?".format("|".join(sorted(set(_DAYS), key=len, reverse=True)))
 
 _TIME = (
     r"(?:[01]?\d|2[0-4])(?::[0-5]\d){1,2}(?:[.,]\d+)?(?:\s?(?:[ap]m\b|[ap]\.m\.))?"
@@ -230,6 +231,13 @@ _NO_WORD = re.compile(r"(?i)[bcdfghjkmnpqrstvwxz]{6}")
 _NUMBERED_WORD = re.compile(r"[A-Za-z]{2,}[-_ ]?\d{1,6}$")
 
 
+LONG = 400
+"""Characters of a text that is no single value, whatever is in it."""
+
+WINDOW = 120
+"""Characters around a place within which the value that holds it begins and ends."""
+
+
 @dataclass(frozen=True, slots=True)
 class Value:
     """Characters `[start, end)` of a line, and what they are."""
@@ -239,6 +247,7 @@ class Value:
     kind: ValueKind
 
 
+@lru_cache(maxsize=65536)
 def is_id(word: str) -> bool:
     """Letters and digits mixed as no word does: `8f3kd02`, `req_01HZX3`, `a9f3c1`."""
     bare = word.strip("=").replace("-", "").replace("_", "")
@@ -251,7 +260,7 @@ def is_id(word: str) -> bool:
     if len(bare) < 6 or not digits or not letters or _NUMBERED_WORD.fullmatch(word):
         return bool(re.fullmatch(r"(?i)[a-z]{2,8}[-_]?\d{7,}", word))
     # Changes between letters and digits: a version or `user42` has one, an id has several.
-    changes = sum(a.isdigit() != b.isdigit() for a, b in zip(bare, bare[1:], strict=False))
+    changes = sum(a.isdigit() != b.isdigit() for a, b in itertools.pairwise(bare))
     return changes >= 2 or bool(re.fullmatch(r"(?i)[0-9a-f]{7,}", bare))
 
 
@@ -286,9 +295,12 @@ def scan(line: str) -> tuple[Value, ...]:
 
 def around(line: str, start: int, end: int) -> Value | None:
     """The value that holds `[start, end)` of a line; None where no shaped value does."""
-    for value in scan(line):
-        if value.start <= start and end <= value.end and start < value.end:
-            return value
+    # A line may be a page long: only the words around the place are looked at.
+    low = line.rfind(" ", 0, max(0, start - WINDOW)) + 1 if start > WINDOW else 0
+    high = line.find(" ", end + WINDOW)
+    for value in scan(line[low : high if high >= 0 else len(line)]):
+        if value.start + low <= start and end <= value.end + low and start < value.end + low:
+            return Value(value.start + low, value.end + low, value.kind)
     return None
 
 
@@ -409,6 +421,8 @@ def kind_of_change(old: str, new: str) -> ValueKind:
 def kind_of(text: str) -> ValueKind:
     """What a whole value is."""
     text = text.strip().strip("\"'`()[]<>{}").strip()
+    if len(text) > LONG:
+        return "text"
     values = scan(text)
     if len(values) == 1 and values[0].start <= 2 and values[0].end >= len(text) - 2:
         return values[0].kind

@@ -29,9 +29,11 @@ def draw(bars: Sequence[Bar], out: Console) -> None:
     wide = max((len(b.name) for b in bars), default=0)
     numbers = [percent(b.share) for b in bars]
     number = max((len(n) for n in numbers), default=0)
-    room = out.width - wide - number - 8
-    said = max((len(b.said) for b in bars), default=0)
-    size = max(12, min(48, room - said if room - said >= 24 else room))
+    room = out.width - wide - number - 6
+    # The words take what is left beside a bar of a readable size, and are cut where that is little.
+    words = room >= 52
+    size = min(48, max(28, room - max((len(b.said) for b in bars), default=0) - 2))
+    size = size if words else max(12, min(48, room))
     full, lost, rest, other = ("█", "▒", "·", "▄") if blocks(out) else ("#", "-", ".", "=")
     for bar, text in zip(bars, numbers, strict=True):
         have = round(bar.share * size)
@@ -40,6 +42,6 @@ def draw(bars: Sequence[Bar], out: Console) -> None:
         line.append((other if bar.other else full) * have, "cyan" if bar.other else "blue")
         line.append(lost * gone, "yellow").append(rest * (size - have - gone), "dim")
         line.append(f"  {text:>{number}}", "bold")
-        if room - size >= said:
+        if words:
             line.append(f"  {bar.said}", "dim")
         out.print(line, no_wrap=True, overflow="ellipsis", crop=True)

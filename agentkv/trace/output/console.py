@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,17 @@ def console(*, width: int | None = None) -> Console:
     show is escaped, never an error."""
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="backslashreplace")
-    out = Console(file=sys.stdout, highlight=False, emoji=False, markup=False, width=width)
+    # Rich keeps bold and dim under NO_COLOR; the other commands print plain text then.
+    plain = bool(os.environ.get("NO_COLOR"))
+    out = Console(
+        file=sys.stdout,
+        force_terminal=False if plain else None,
+        color_system=None if plain else "auto",
+        highlight=False,
+        emoji=False,
+        markup=False,
+        width=width,
+    )
     if out.width < _LEAST:
         out.width = _LEAST
     return out

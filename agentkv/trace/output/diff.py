@@ -11,8 +11,9 @@ from agentkv.trace.diff import Changed, LogDiff
 from agentkv.trace.layouts import LayoutChange
 from agentkv.trace.output import words
 from agentkv.trace.output.bars import Bar, draw
+from agentkv.trace.output.console import blocks
 from agentkv.trace.output.difference import one_line
-from agentkv.trace.output.terminal import compared
+from agentkv.trace.output.terminal import compared, hanging
 from agentkv.trace.report import TraceReport
 
 _STATES = {"new": "red", "grown": "red", "same": "dim", "shrunk": "green", "gone": "green"}
@@ -49,7 +50,9 @@ def write(d: LogDiff, names: tuple[str, str], out: Console) -> None:
         for line in compared(e.before, e.was, e.now, out.width):
             out.print(line, no_wrap=True, overflow="ellipsis", crop=True)
         if new.cause.advice:
-            out.print(Text(f"    {new.cause.advice}"))
+            out.print(
+                hanging("→" if blocks(out) else "->", new.cause.advice, indent=4, style="green")
+            )
 
 
 def _bar(name: str, r: TraceReport) -> Bar:

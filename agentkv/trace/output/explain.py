@@ -9,8 +9,9 @@ from rich.text import Text
 
 from agentkv.trace.explain import Explanation
 from agentkv.trace.output import words
+from agentkv.trace.output.console import blocks
 from agentkv.trace.output.difference import one_line
-from agentkv.trace.output.terminal import compared
+from agentkv.trace.output.terminal import compared, hanging
 from agentkv.trace.told import Told
 
 _CHANGES = 8
@@ -46,7 +47,7 @@ def write(e: Explanation, out: Console) -> None:
     elif e.healthy:
         out.print(Text("    Healthy: nothing that could be reused is lost.", "green"))
     if e.advice:
-        out.print(Text(f"    {e.advice}"))
+        out.print(hanging("→" if blocks(out) else "->", e.advice, indent=4, style="green"))
     if e.was is None and e.now is None:
         out.print(Text("    The text is unknown: it was not recorded.", "dim"))
     rest = [c for c in e.changes if c.tokens_lost or c.rule][:_CHANGES]

@@ -12,7 +12,8 @@ from rich.text import Text
 
 from agentkv.trace.output import words
 from agentkv.trace.output.bars import Bar, draw
-from agentkv.trace.output.difference import difference, one_line, visible_marked
+from agentkv.trace.output.console import blocks
+from agentkv.trace.output.difference import difference, one_line, visible, visible_marked
 from agentkv.trace.report import CauseRow, Example, TraceReport
 
 _DETAILED = 5
@@ -48,7 +49,7 @@ def _head(report: TraceReport, names: Sequence[str]) -> Text:
         words.plural(report.sessions, "session"),
         f"{'' if report.exact else 'about '}{words.plural(report.prompt_tokens, 'prompt token')}",
     ]
-    text = Text(words.files(names) if names else "trace report", style="bold")
+    text = Text(visible(words.files(names)) if names else "trace report", style="bold")
     text.append("\n" + ", ".join(said), style="not bold")
     text.append(f"\ncache {report.cache}; tokenizer {report.tokenizer}", style="not bold dim")
     return text
@@ -128,12 +129,17 @@ def _cause(c: CauseRow, out: Console) -> None:
         lost = words.plural(other.tokens_lost, "token")
         out.print(Text(f"  {title} {_place(other)}, {lost} lost", "dim"))
     if c.advice:
-        arrow = "→" if out.encoding.lower().startswith("utf") else "->"
-        grid = Table.grid(padding=(0, 1))
-        grid.add_column(no_wrap=True)
-        grid.add_column(overflow="fold")
-        grid.add_row(Text(arrow, "green"), Text(c.advice))
-        out.print(Padding(grid, (0, 0, 0, 2), expand=False))
+        arrow = "→" if blocks(out) else "->"
+        out.print(hanging(arrow, c.advice, style="green"))
+
+
+def hanging(mark: str, text: str, *, indent: int = 2, style: str = "dim") -> Padding:
+    """A text behind a mark, its further lines below its first word."""
+    grid = Table.grid(padding=(0, 1))
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
+    grid.add_row(Text(mark, style), Text(visible(text)))
+    return Padding(grid, (0, 0, 0, indent), expand=False)
 
 
 def _example(e: Example, title: str, out: Console) -> None:
@@ -145,7 +151,7 @@ def _example(e: Example, title: str, out: Console) -> None:
 
 
 def _place(e: Example) -> str:
-    return f"{e.where.file}:{e.where.line}"
+    return visible(f"{e.where.file}:{e.where.line}")
 
 
 def compared(before: str | None, was: str | None, now: str | None, width: int) -> list[Text]:
@@ -185,9 +191,9 @@ def _end(report: TraceReport, out: Console) -> None:
     if report.failed:
         out.print(f"{words.plural(report.failed, 'failed request')} left out.")
     for note in report.notes:
-        out.print(Text(f"note: {one_line(note, 400)}", "dim"))
+        out.print(hanging("note:", one_line(note, 400), indent=0))
     if report.problems:
         bad = ", ".join(f"{words.count(n)} {kind}" for kind, n in report.problems.items())
         out.print(Text(f"Not read: {bad}.", "yellow"))
         for line in report.problem_lines[:5]:
-            out.print(Text(f"  {one_line(line, 300)}", "dim"))
+            out.print(hanging("-", one_line(line, 300)))

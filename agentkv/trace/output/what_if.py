@@ -19,8 +19,7 @@ def write(rows: Sequence[Row], ceiling: float | None, out: Console) -> None:
         Bar(
             row.fix or "now",
             row.rate,
-            f"{row.words}; {words.short(row.computed_tokens)} tokens computed",
-            other=row.fix is None,
+            f"{words.short(row.computed_tokens)} computed: {row.words}",
         )
         for row in rows
     ]

@@ -22,7 +22,7 @@ from agentkv.trace.readers.reading import Reading
 from agentkv.trace.readers.replies import reply_of
 from agentkv.trace.readers.wire import protocol_of
 
-__all__ = ["read", "read_record", "formats", "LogError", "Problem", "Problems"]
+__all__ = ["LogError", "Problem", "Problems", "formats", "read", "read_record"]
 
 _LISTS = (
     "runs",

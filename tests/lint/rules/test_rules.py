@@ -123,7 +123,7 @@ BAD: dict[str, list[Case]] = {
         lambda b: b.document(b.part("user", b.hole("question")), b.part("system", b.rules(99, "late"))),
     ],
     "KV213": [lambda b: b.document(b.template(b.rules(600), b.hole("topic"), "\n", b.hole("question"), syntax="fstring"))],
-    "KV214": [lambda b: b.document(b.rules(120), b.hole("notes"), b.rules(120))],
+    "KV214": [lambda b: b.document(b.rules(120), b.hole("material"), b.rules(120))],
     "KV215": [
         lambda b: b.document(b.hole("preface"), b.rules(200)),
         lambda b: b.document(b.hole("one"), b.rules(200), b.hole("two"), b.rules(200, "more")),

@@ -139,7 +139,7 @@ def tree() -> TreeNode:
         )
         for i in range(6)
     )
-    rules = TreeNode("tools, system You help customers", 1280, 126, 1280 * 120, 1280 * 6, sessions)
+    rules = TreeNode("tools, system You help customers", 1280, 130, 1280 * 124, 1280 * 6, sessions)
     bad = TreeNode(
         f"system {HOSTILE}", 900, 114, 12_000, 900 * 100, (leaf("messages[0] Hi", 90, 9),)
     )

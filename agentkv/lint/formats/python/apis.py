@@ -34,7 +34,7 @@ _TABLE: list[tuple[re.Pattern[str], Api]] = [
             Api("anthropic", ("messages",), ("system",), needs=("messages",)),
         ),
         (
-            rf"(?:^|[a-z_]\.)completions{_RAW}\.create$|Completion\.a?create$",
+            rf"(?:^|[a-z_)]\.)completions{_RAW}\.create$|Completion\.a?create$",
             Api("openai", ("prompt", "messages")),
         ),
         (

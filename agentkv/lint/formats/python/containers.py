@@ -146,11 +146,19 @@ class Containers(Strings):
         """A comprehension over a short literal list, element by element."""
         target = node.generators[0].target
         plain = all(not i.spread and not i.loop for i in source.items)
-        if not plain or len(source.items) > 12 or not isinstance(target, ast.Name):
+        names = [n.id for n in getattr(target, "elts", [target]) if isinstance(n, ast.Name)]
+        pair = isinstance(target, ast.Tuple) and all(
+            isinstance(i.value, Many) and len(i.value.items) == len(names) == len(target.elts)
+            for i in source.items
+        )
+        if not plain or len(source.items) > 12 or not (pair or isinstance(target, ast.Name)):
             return None
         items = []
         for item in source.items:
-            self.env[target.id] = item.value
+            if pair and isinstance(item.value, Many):
+                self.env |= {n: i.value for n, i in zip(names, item.value.items, strict=True)}
+            else:
+                self.env[names[0]] = item.value
             items.append(
                 replace(item, value=self.value(node.elt), where=self.module.where(node.elt))
             )

@@ -31,7 +31,7 @@ from agentkv.lint.template import (
 )
 
 _RELEVANT = re.compile(
-    r"\bmessages\b|history|\brole\b|\.create\(|\.chat\(|gather\(|\.invoke\(|generate_content|create_\w*agent|Agent\(|system_|\bask"
+    r"\bmessages\b|history|\brole\b|\.create\(|\.chat\(|gather\(|\.invoke\(|generate_content|create_\w*agent|Agent\(|\.override\(|system_|\bask"
 )
 
 

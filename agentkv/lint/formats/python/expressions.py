@@ -22,7 +22,6 @@ from agentkv.lint.formats.python.values import (
 )
 from agentkv.lint.template import HistoryOp
 
-
 MIDDLE = "the middle is cut out"
 
 

@@ -23,7 +23,7 @@ def imported(value: Value) -> Value:
 
 def _imported_value(value: Value) -> Value:
     if isinstance(value, Str):
-        return Str(imported_bits(value.bits), value.use, value.name)
+        return Str(_imported_bits(value.bits), value.use, value.name)
     if isinstance(value, Thing) and value.facts.known and _varies(value.facts):
         return replace(value, facts=_at_import(value.facts))
     if isinstance(value, Many):
@@ -37,10 +37,9 @@ def _imported_value(value: Value) -> Value:
     return value
 
 
-def imported_bits(bits: Bits) -> Bits:
-    """The same for text."""
+def _imported_bits(bits: Bits) -> Bits:
     return tuple(
-        replace(b, facts=_at_import(b.facts), inner=imported_bits(b.inner))
+        replace(b, facts=_at_import(b.facts), inner=_imported_bits(b.inner))
         if isinstance(b, Slot) and b.facts.known and _varies(b.facts)
         else b
         for b in bits
@@ -48,10 +47,7 @@ def imported_bits(bits: Bits) -> Bits:
 
 
 def _varies(facts: Facts) -> bool:
-    return facts.level in ("turn", "call", "session") and not facts.traits & {
-        "import_time",
-        "callable_partial",
-    }
+    return facts.level in ("turn", "call", "session") and "import_time" not in facts.traits
 
 
 def _at_import(facts: Facts) -> Facts:
@@ -59,4 +55,17 @@ def _at_import(facts: Facts) -> Facts:
         facts.plus("import_time").minus("reencoded"),
         level="deploy",
         why=f"{facts.why}, when imported",
+    )
+
+
+def computed(bits: Bits) -> Bits:
+    """A text that a module makes itself: its clocks and random numbers are read once."""
+    return tuple(
+        replace(b, facts=_at_import(b.facts), inner=computed(b.inner))
+        if isinstance(b, Slot)
+        and b.facts.known
+        and b.facts.traits & {"clock", "date", "random_id", "random_content"}
+        and not b.facts.traits & {"callable_partial", "import_time"}
+        else b
+        for b in bits
     )

@@ -69,7 +69,19 @@ _ORDERED = re.compile(
     r"\border\s+by\b|\blimit\s+1\b(?!\d)|\b(?:count|sum|avg|max|min)\s*\(", re.IGNORECASE
 )
 _ONE_ROW = frozenset(
-    "fetchone fetch_one fetchrow fetchval fetch_val first scalar scalar_one one one_or_none find_one".split()
+    [
+        "fetchone",
+        "fetch_one",
+        "fetchrow",
+        "fetchval",
+        "fetch_val",
+        "first",
+        "scalar",
+        "scalar_one",
+        "one",
+        "one_or_none",
+        "find_one",
+    ]
 )
 
 
@@ -278,7 +290,7 @@ class LibraryCalls(ObjectCalls):
             isinstance(value, Thing)
             and value.facts.level != "build"
             and not sort
-            and _mapping(node.args[0])
+            and (_mapping(node.args[0]) or "tools" in facts.traits)
         ):
             facts = facts.plus("unsorted_json")
         if isinstance(value, Many):
@@ -372,7 +384,7 @@ def _mapping(node: ast.expr) -> bool:
     """Whether what is dumped may be a runtime dict: no schema, no model, no literal."""
     code = ast.unparse(node)
     return not re.search(
-        r"model_dump|schema|\.dict\(\)|asdict|to_dict|__dict__|OrderedDict|sorted\(|\.text|content|question|query",
+        r"model_dump|schema\(|schema_json|\.dict\(\)|asdict|to_dict|__dict__|OrderedDict|sorted\(|\.text|content|question|query",
         code,
     )
 

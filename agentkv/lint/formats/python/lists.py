@@ -6,9 +6,9 @@ import ast
 import re
 from dataclasses import replace
 
-from agentkv.lint.formats.python.bits import as_text
-from agentkv.lint.formats.python.facts import FIXED, join
+from agentkv.lint.formats.python.bits import Lit, as_text
 from agentkv.lint.formats.python.copies import moving, rewritten
+from agentkv.lint.formats.python.facts import FIXED, join
 from agentkv.lint.formats.python.merge import NONE
 from agentkv.lint.formats.python.texts import TextCalls
 from agentkv.lint.formats.python.values import (
@@ -185,6 +185,12 @@ class ListCalls(TextCalls):
             items = tuple(Item(e.value, e.where) for e in base.entries)
             if name == "values":
                 return Many(items, "list")
+            if name == "items" and 0 < len(base.entries) <= 12 and all(e.key for e in base.entries):
+                pairs = [
+                    (Item(Str((Lit(e.key or ""),)), None), Item(e.value, e.where))
+                    for e in base.entries
+                ]
+                return Many(tuple(Item(Many(p, "tuple"), None) for p in pairs), "list")
             return Thing(base.facts, name_of(func.value))
         return Thing(base.facts, name_of(func.value))
 
@@ -234,7 +240,10 @@ def in_order(value: Value, kwargs: dict[str, Value]) -> Value:
 def _sorted_many(value: Many, kwargs: dict[str, Value]) -> Many:
     if _scored(kwargs):
         return replace(
-            value, extra=join([*([value.extra] if value.extra else []), FIXED.plus("tie_order")])
+            value,
+            extra=join(
+                [*([value.extra] if value.extra else []), FIXED.plus("tie_order", "score_order")]
+            ),
         )
     extra = value.extra.minus("shuffled", "listing") if value.extra else None
     return replace(value, kind="list", extra=extra)

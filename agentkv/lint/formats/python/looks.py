@@ -11,7 +11,7 @@ from agentkv.lint.formats.python.bits import Bits, Lit, Slot, as_text, size, tex
 from agentkv.lint.formats.python.drafts import Draft, PartDraft, RequestDraft
 from agentkv.lint.formats.python.facts import Where
 from agentkv.lint.formats.python.guess import guess
-from agentkv.lint.formats.python.imports import imported_bits
+from agentkv.lint.formats.python.imports import computed
 from agentkv.lint.formats.python.messages import (
     CLASSES,
     METHODS,
@@ -54,9 +54,9 @@ class Looks(Base):
         request: RequestDraft | None = None,
         use: Use | None = None,
     ) -> None:
-        if self.function is None and request is None and evidence == "sink":
+        if self.function is None and request is None and not self.loops and not self.main_guard:
             # A template of a module: what is in it was computed when the module was imported.
-            parts = [replace(p, bits=imported_bits(p.bits)) for p in parts]
+            parts = [replace(p, bits=computed(p.bits)) for p in parts]
         kept = tuple(p for p in parts if p.bits or p.placeholder)
         if not kept and request is None:
             return

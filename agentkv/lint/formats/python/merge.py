@@ -51,7 +51,7 @@ def either(one: Value, other: Value, test: Facts, where: Where | None = None) ->
 
 
 _SWITCHED = frozenset(
-    "response_format text_format tool_choice thinking reasoning reasoning_effort".split()
+    ["response_format", "text_format", "tool_choice", "thinking", "reasoning", "reasoning_effort"]
 )
 
 

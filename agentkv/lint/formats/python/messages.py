@@ -244,7 +244,11 @@ def _content(content: Value | None, reading: Reading, entry: object) -> tuple[Bi
                     image = block.get("image_url", "source", "image", "inlineData", "inline_data")
                     assert image is not None
                     facts = join([i.facts for i in [image]])
-                    facts = facts if facts.level != "unknown" else Facts("turn", why="an image")
+                    facts = (
+                        facts
+                        if facts.level != "unknown"
+                        else replace(facts, level="turn", why="an image")
+                    )
                     bits.append(Slot("image", "image", facts.plus("image"), item.where))
             else:
                 bits += content_bits(block, reading, item.where)

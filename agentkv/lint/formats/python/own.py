@@ -7,7 +7,7 @@ import re
 from dataclasses import replace
 
 from agentkv.lint.formats.python.bits import Slot, change, size
-from agentkv.lint.formats.python.expressions import Expressions
+from agentkv.lint.formats.python.expressions import MIDDLE, Expressions
 from agentkv.lint.formats.python.facts import UNKNOWN, Facts, Where, fact, join, rank
 from agentkv.lint.formats.python.guess import guess
 from agentkv.lint.formats.python.merge import NONE
@@ -24,12 +24,30 @@ from agentkv.lint.formats.python.values import (
     Value,
     name_of,
 )
+from agentkv.lint.template import Trait
 
 CACHED = re.compile(
     r"(?:^|\.)(?:lru_cache|cache|cached_property|memoize|memoized|memoise|cached|cache_data|cache_resource|alru_cache|async_lru)\b"
 )
 
 _TIMED = re.compile(r"ttl|timed|expir", re.IGNORECASE)
+
+_MADE_SO: frozenset[Trait] = frozenset(
+    [
+        "reencoded",
+        "signed_url",
+        "listing",
+        "set_order",
+        "completion_order",
+        "tie_order",
+        "score_order",
+        "unsorted_json",
+        "locale",
+        "shuffled",
+        "score_text",
+    ]
+)
+"""How a value was made: that stays with it, whatever it is called with."""
 
 
 class OwnCalls(Expressions):
@@ -130,7 +148,8 @@ class OwnCalls(Expressions):
                     facts = facts.plus("via_helper")
                 facts = facts.by(f"{function.name}()")
             elif facts.level == "unknown" and value.param is None:
-                facts = _helper(function, bound)
+                helper = _helper(function, bound)
+                facts = replace(helper, traits=helper.traits | (facts.traits & _MADE_SO))
             if facts.made is None or facts.made.module != self.module.path:
                 facts = replace(facts, made=None)
             return replace(value, facts=facts)
@@ -215,6 +234,9 @@ def best_return(values: list[Value]) -> Value:
         return things[0]
     ops = tuple(dict.fromkeys(op for t in things for op in t.ops))
     param = things[0].param if all(t.param == things[0].param for t in things) else None
+    cut = next((t for t in things if t.facts.why == MIDDLE), None)
+    if cut is not None:
+        return Thing(join([cut.facts, *(t.facts for t in things)]), cut.name, None, ops)
     return Thing(join([t.facts for t in things]), things[0].name, param, ops)
 
 

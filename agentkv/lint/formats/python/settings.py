@@ -53,6 +53,10 @@ class Settings(Templates):
         if isinstance(entry, ast.IfExp):
             return self.test(entry.test).plus("conditional")
         facts = value.facts
+        kind = as_text(value.get("type")) if isinstance(value, Dict) else None
+        if name == "tool_choice" and kind == "allowed_tools":
+            # Made for this: all tools stay in the prompt, and only some may be called.
+            return fact("build", "allowed tools")
         if isinstance(value, Obj | Cls | Fn | Lib):
             return fact("build", "a class")
         if isinstance(value, Thing) and facts.level == "unknown" and value.name:

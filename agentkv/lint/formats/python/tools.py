@@ -13,8 +13,9 @@ from agentkv.lint.formats.python.values import Dict, Made, Many, Obj, Str, Thing
 from agentkv.lint.source import Slice
 from agentkv.lint.template import ToolsUse
 
-
-_WHO = frozenset("state user current_user customer request session turn step".split())
+_WHO = frozenset(
+    ["state", "user", "current_user", "customer", "request", "session", "turn", "step"]
+)
 """A test of one of these is asked anew for each user, or in each turn."""
 
 

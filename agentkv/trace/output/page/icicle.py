@@ -119,9 +119,10 @@ def laid_out(root: TreeNode) -> list[Block]:
     ]
 
 
-def share(node: TreeNode) -> float:
+def share(node: TreeNode) -> float | None:
+    """Of its tokens, those that were reused; None where they were not counted."""
     whole = node.reused + node.computed
-    return node.reused / whole if whole else 0.0
+    return node.reused / whole if whole else None
 
 
 def said(node: TreeNode) -> str:
@@ -137,10 +138,13 @@ def _block(i: int, b: Block, wide: int, high: int) -> Markup:
     label = None
     if width >= _LEAST_WIDE and height >= _LEAST_HIGH:
         label = el("text", one_line(node.label, _LABEL), x="6", y="15")
-    level = min(7, round(share(node) * 7))
+    reused = share(node)
+    level = 0 if reused is None else min(7, round(reused * 7))
     return el(
         "svg",
-        el("rect", width="100%", height="100%", class_=f"h{level}"),
+        el(
+            "rect", width="100%", height="100%", class_="unknown" if reused is None else f"h{level}"
+        ),
         label,
         x=percentage(b.start / wide),
         y=percentage(b.top / high),

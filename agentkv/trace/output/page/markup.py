@@ -53,15 +53,14 @@ def join(*children: Markup | str | int | Iterable[Markup] | None) -> Markup:
 
 
 def embedded(value: Any) -> Markup:
-    """JSON that can stand inside a script element: no `<`, `>` or `&` is left in it, nor a line
-    separator that older scripts cannot read."""
+    """JSON that can stand inside a script element: no `<`, `>` or `&` is left in it, and nothing that
+    does not print (a lone surrogate, which UTF-8 cannot hold; what turns text around)."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    for char in "<>&\u2028\u2029":
-        text = text.replace(char, f"\\u{ord(char):04x}")
-    # A lone surrogate cannot be written as UTF-8; JSON has an escape for it.
-    return Markup(
-        "".join(c if not 0xD800 <= ord(c) <= 0xDFFF else f"\\u{ord(c):04x}" for c in text)
-    )
+    return Markup("".join(c if c not in "<>&" and c.isprintable() else _escape(c) for c in text))
+
+
+def _escape(char: str) -> str:
+    return json.dumps(char)[1:-1] if ord(char) > 0x7E else f"\\u{ord(char):04x}"
 
 
 def percentage(share: float) -> str:
