@@ -36,6 +36,9 @@ from agentkv.trace.timeline import Timeline
 SESSIONS = 20_000
 SHOWN_SESSIONS = 50
 
+MANY, CHANCE = 10, 0.02
+"""A loss of a single call is told in a log of fewer calls, or when it is this share of all tokens."""
+
 Calls = Callable[[], Iterable[Call]]
 
 
@@ -158,7 +161,9 @@ class _Pass:
         self._requests += 1
 
     def causes(self) -> tuple[CauseRow, ...]:
-        rows = list(self._finder.ledger.rows())
+        rows = [r for r in self._finder.ledger.rows() if not self._by_chance(r)]
+        total = sum(r.tokens_lost for r in rows)
+        rows = [replace(r, share=r.tokens_lost / total) for r in rows]
         if self._evicted_first is not None and self._evicted_worst is not None:
             rows.append(
                 CauseRow(
@@ -178,6 +183,14 @@ class _Pass:
             rows = [replace(r, share=r.tokens_lost / total) for r in rows]
             rows.sort(key=lambda r: (-r.tokens_lost, r.first.request))
         return tuple(rows)
+
+    def _by_chance(self, row: CauseRow) -> bool:
+        """What one call of many lost, and little of it: two prompts that happen to share a text."""
+        return (
+            row.count == 1
+            and self._requests >= MANY
+            and row.tokens_lost < CHANCE * self.replay.total.prompt
+        )
 
     def report(
         self, rows: tuple[CauseRow, ...], mended: Tally | None, problems: Problems | None

@@ -27,6 +27,8 @@ from agentkv.trace.render import Rendered
 LEAST_CLOSING = 32
 """Tokens that must have stayed behind a change in the last turn before it is called a loss: a
 question is there to change, and words like `Answer:` behind it cost nothing."""
+LEAST_OPEN = 24
+"""The same for one stretch: documents of one kind have whole phrases in common."""
 LEAST_RUN = 4
 LEAST_CALL = 8
 ALIKE = 0.5
@@ -182,7 +184,7 @@ def _counts(run: Run, blockers: Sequence[Change], same: bool) -> bool:
         # The last turn made way for the next one; its own fixed text counts, what followed not.
         if run.answer or run.role in ("assistant", "model", "tool"):
             return False
-        if run.end - run.start < LEAST_CLOSING // 2:
+        if run.end - run.start < LEAST_OPEN:
             return False
         if not run.closing and run.role != "system":
             return False

@@ -160,7 +160,8 @@ class Ledger:
                     main = max(lists, key=lambda s: s.tokens)
                     out[key] = (main.reason, main.rule)
                 continue
-            if slot.rule is not None or alone[key] not in WEAK:
+            reworded = slot.rule == "KV402" and slot.kind in ("words", "text", "number")
+            if not reworded and (slot.rule is not None or alone[key] not in WEAK):
                 continue
             best = max(
                 (s for s in peers if s.rule is None and _absorbs(s, slot, alone)),
@@ -227,10 +228,10 @@ def _absorbs(strong: Slot, weak: Slot, rules: Mapping[Key, str | None]) -> bool:
     if _rank(rule) > _rank(own) and strong.beside[weak.key] >= weak.calls:
         return True
     few = strong.calls >= 3 * weak.calls
-    if few and strong.key[1] == "content" and weak.role == "talk":
+    if few and strong.key[1] == "content" and weak.rule is None and weak.role == "talk":
         return True
     same = strong.low - NEAR // 6 <= weak.low and weak.high <= strong.high + NEAR // 6
-    return few and same and bool(set(strong.segments) & set(weak.segments))
+    return few and same and (weak.role == "talk" or bool({*strong.segments} & {*weak.segments}))
 
 
 def _same(a: object, b: object) -> bool | None:

@@ -146,7 +146,9 @@ def _value(new: Unit, edit: Edit, reach: int, closing: bool, edited: bool) -> Ch
     if edit.kind == "reorder":
         reason, rule = _order(new, edit)
     elif edit.kind in LOOSE and new.talk and edited:
-        if edit.kind != "number" or not cues.counter(label[-20:]):
+        named = cues.names(edit.was) and cues.names(edit.now)
+        counted = edit.kind == "number" and cues.counter(label[-20:])
+        if not named and not counted:
             reason, rule = "history_edited", "KV402"
     elif edit.kind in LOOSE:
         content = new.talk

@@ -228,6 +228,10 @@ def _words(
         tail += 1
     spans: list[tuple[int, int, int, int]] = []
     mid_a, mid_b = a[head : len(a) - tail], b[head : len(b) - tail]
+    if min(len(mid_a), len(mid_b)) > SHORT_WORDS and not _related(mid_a, mid_b):
+        # Another text in this place: looking for words that it shares by chance costs most, and
+        # says nothing.
+        return [_edit(old, new, old_at, old_end, at, end)], []
     if max(len(mid_a), len(mid_b)) > MAX_WORDS:
         ops = [("replace", 0, len(mid_a), 0, len(mid_b))]
     else:
@@ -258,6 +262,17 @@ def _words(
         return [_edit(old, new, old_at, old_end, at, end)], []
     return edits, runs
 
+
+def _related(a: list[str], b: list[str]) -> bool:
+    """Whether two long texts share phrases of five bits (words and what is between them)."""
+    mine = set(zip(a, a[1:], a[2:], a[3:], a[4:], strict=False))
+    theirs = set(zip(b, b[1:], b[2:], b[3:], b[4:], strict=False))
+    return len(mine & theirs) >= RELATED * min(len(mine), len(theirs))
+
+
+SHORT_WORDS = 80
+RELATED = 0.1
+"""Share of the shorter text's phrases."""
 
 Span = tuple[int, int, int, int]
 
