@@ -27,7 +27,7 @@ def explain(
     ] = None,
     url: Annotated[
         str, typer.Option(help="The server. AGENTKV_API_KEY is its key.")
-    ] = "http://127.0.0.1:8000",
+    ] = "http://127.0.0.1:8080",
     tokenizer: Annotated[
         Path | None,
         typer.Option(help="A tokenizer.json or its folder, for exact tokens [estimate]."),

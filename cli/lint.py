@@ -164,6 +164,22 @@ def lint(
         str | None,
         typer.Option(help="Read all files as this format.", rich_help_panel=_WHAT),
     ] = None,
+    logs: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Find the lines that cost a log its hits; `-` is standard input.",
+            metavar="FILE",
+            rich_help_panel=_WHAT,
+        ),
+    ] = None,
+    source: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="With --logs: where its prompts come from; paths are more logs then.",
+            metavar="PATH",
+            rich_help_panel=_WHAT,
+        ),
+    ] = None,
     baseline: Annotated[
         Path | None,
         typer.Option(help="A file of known findings.", rich_help_panel=_WHAT),
@@ -271,6 +287,8 @@ def lint(
         },
         exclude=_split(exclude) or (),
         force_exclude=force_exclude,
+        logs=tuple(logs or ()),
+        sources=tuple(source or ()),
     )
     raise typer.Exit(_run(run, options))
 

@@ -6,7 +6,8 @@ not know: text semantics, the user's intent, or other namespaces (looking there 
 tenant what another one sent). Of a session it does know that it was elsewhere before: with another
 model (`model_changed`, also in another engine of this process) or in another namespace.
 
-Bounded: the last `PER_SESSION` prompts of the last `SESSIONS` sessions, least recent forgotten.
+Bounded: the last `PER_SESSION` prompts of the last `SESSIONS` sessions, `TOKENS` ids in all; least
+recent forgotten.
 No torch here.
 """
 
@@ -23,6 +24,8 @@ from agentkv.engine.types import IntArray, Miss, Reason, RenderedPrompt, Span
 SESSIONS = 512
 PER_SESSION = 4
 RECENT = 64
+TOKENS = 16_000_000
+"""Of all remembered prompts and outputs together (64 MiB): a prompt may have 100,000."""
 SNIPPET_TOKENS = 12
 
 Decode = Callable[[IntArray], str]
@@ -50,6 +53,8 @@ class Record:
     spans: tuple[Span, ...]
     full: IntArray
     computed: int = 0
+    kept: bool = False
+    """Whether it is remembered, and counted."""
 
     @property
     def earlier(self) -> Earlier:
@@ -135,7 +140,8 @@ class Explainer:
         self._decode = decode
         self._whereabouts = EVERYWHERE if whereabouts is None else whereabouts
         self._sessions: OrderedDict[tuple[Namespace, str], deque[Record]] = OrderedDict()
-        self._recent: deque[Record] = deque(maxlen=RECENT)
+        self._recent: deque[Record] = deque()
+        self._tokens = 0
         self._lock = threading.Lock()
 
     def explain(
@@ -191,13 +197,27 @@ class Explainer:
 
     def finished(self, record: Record, tokens: IntArray, computed: int) -> None:
         """Complete a record: prompt and output of its call, and how much of it has K/V."""
-        record.full = tokens
-        record.computed = computed
+        with self._lock:
+            if record.kept:
+                self._tokens += len(tokens) - len(record.full)
+            if len(tokens) >= len(record.prompt):
+                # One array for both: what was sent begins with the prompt.
+                record.prompt = tokens[: len(record.prompt)]
+            record.full = tokens
+            record.computed = computed
+            self._trim()
 
     def forget(self) -> None:
         with self._lock:
+            for records in [*self._sessions.values(), self._recent]:
+                while records:
+                    self._drop(records)
             self._sessions.clear()
-            self._recent.clear()
+
+    @property
+    def tokens(self) -> int:
+        """Ids that are remembered."""
+        return self._tokens
 
     # -- which earlier call to compare with
 
@@ -226,17 +246,34 @@ class Explainer:
     def _remember(
         self, prompt: RenderedPrompt, namespace: Namespace, session: str | None
     ) -> Record:
-        record = Record(namespace, prompt.token_ids, prompt.spans, prompt.token_ids)
+        ids = prompt.token_ids
+        record = Record(namespace, ids, prompt.spans, ids, kept=True)
         if session is None:
-            self._recent.append(record)
-            return record
-        key = (namespace, session)
-        mine = self._sessions.setdefault(key, deque(maxlen=PER_SESSION))
-        mine.append(record)
-        self._sessions.move_to_end(key)
-        while len(self._sessions) > SESSIONS:
-            self._sessions.popitem(last=False)
+            records, most = self._recent, RECENT
+        else:
+            key = (namespace, session)
+            records, most = self._sessions.setdefault(key, deque()), PER_SESSION
+            self._sessions.move_to_end(key)
+        records.append(record)
+        self._tokens += len(ids)
+        while len(records) > most:
+            self._drop(records)
+        self._trim()
         return record
+
+    def _trim(self) -> None:
+        """Forget the least recent until what is left is within its bounds. With the lock."""
+        while len(self._sessions) > SESSIONS or (self._tokens > TOKENS and len(self._sessions) > 1):
+            _, records = self._sessions.popitem(last=False)
+            while records:
+                self._drop(records)
+        while self._tokens > TOKENS and len(self._recent) > 1:
+            self._drop(self._recent)
+
+    def _drop(self, records: deque[Record]) -> None:
+        old = records.popleft()
+        old.kept = False
+        self._tokens -= len(old.full)
 
     # -- what differs
 

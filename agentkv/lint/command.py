@@ -64,6 +64,8 @@ class Options:
     settings: dict[str, Any] = field(default_factory=dict)
     exclude: tuple[str, ...] = ()
     force_exclude: bool = False
+    logs: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
 
     @property
     def repairs(self) -> bool:
@@ -79,6 +81,7 @@ def run(options: Options) -> int:
 
 
 def _run(options: Options) -> int:
+    options = _with_logs(options)
     if options.list_rules:
         return _emit(options, rules_text(as_json=options.form == "json"))
     if options.explain is not None:
@@ -112,6 +115,8 @@ def _run(options: Options) -> int:
         return _emit(options, _settings_text(found))
     if options.show_files:
         return _emit(options, _files_text(found, paths, stdin, options))
+    if options.logs:
+        return _logs(options, found, paths)
     if options.watch:
         if stdin is not None:
             raise WrongUsage("--watch needs files; standard input does not change.")
@@ -178,6 +183,51 @@ def status(report: Report, found: Found, options: Options) -> int:
         return CLEAN
     least = SEVERITIES.index(config.fail_on)
     return FINDINGS if any(f.rank <= least for f in report.findings) else CLEAN
+
+
+def _with_logs(options: Options) -> Options:
+    """With `--source`, every path is a log; without it, the paths are the source."""
+    if options.sources and not options.logs:
+        raise WrongUsage("--source says where the prompts of a log come from: give --logs too.")
+    if not options.logs:
+        return options
+    for name in ("fix", "fix_only", "diff", "watch", "update_baseline", "since"):
+        if getattr(options, name):
+            raise WrongUsage(f"--logs cannot be combined with --{name.replace('_', '-')}.")
+    if not options.sources:
+        if "-" in options.paths:
+            raise WrongUsage("`-` is no source: give --logs - to read a log from standard input.")
+        return options
+    return replace(options, logs=(*options.logs, *options.paths), paths=options.sources)
+
+
+def _logs(options: Options, found: Found, paths: list[Path]) -> int:
+    """Findings as a log measured them. Imported late: nobody else needs the log readers."""
+    from agentkv.lint.logs import lint_logs
+    from agentkv.trace.readers import LogError
+
+    config = found.config
+    lint = Lint.of(config, Project(found.root, stability=config.stability, sinks=config.sinks))
+    try:
+        joined = lint_logs(options.logs, paths, lint)
+    except LogError as error:
+        raise WrongUsage(str(error)) from None
+    report = joined.report
+    least = SEVERITIES.index(config.severity)
+    shown = [f for f in report.findings if f.rank <= least]
+    report.hidden, report.findings = len(report.findings) - len(shown), shown
+    known = _baseline(options, found)
+    if known is not None:
+        parted = known.split(report.findings)
+        report.baselined, report.gone = len(report.findings) - len(parted.new), parted.gone
+        report.findings = parted.new
+    _print(options, report)
+    for problem in joined.problems:
+        say(f"log: {problem}")
+    if not joined.trace.requests:
+        say("the logs hold no request that could be read")
+        return FAILED
+    return status(report, found, options)
 
 
 def _baseline(options: Options, found: Found) -> Baseline | None:

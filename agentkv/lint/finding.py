@@ -63,6 +63,8 @@ class Finding:
     """Identifies the slot within its file: one finding each, and a stable key for baselines."""
     at: tuple[int, int] | None = None
     """Part and piece of the template that the finding is about."""
+    measured: int = 0
+    """Requests of a log that `tokens_lost` was measured in, all together; 0: it is of a call."""
 
     def with_fix(self, fix: Fix | None) -> Finding:
         return replace(self, fix=fix)

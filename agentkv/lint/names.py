@@ -118,7 +118,7 @@ _WHOLE: dict[str, Guess] = {
         traceback stack_trace stacktrace result html transcript review
         subtopics existing_headers findings research_brief draft essay paragraph sentence email_text
         command_output letter contract invoice resume cv note notes story comment tweet memo filing
-        report context_data input_data source_text source_documents reference_text background
+        report context_data input_data source_text source_documents reference_text
         hits matches issue_body issue_text pr_description commit_message job_description
         product_description post blog_post complaint pull_request""",
     ),

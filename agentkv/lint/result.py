@@ -67,6 +67,8 @@ class Reported(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """The last line of that prompt."""
     excerpt: str = ""
     """The source line."""
+    measured: int = 0
+    """Requests of a log that `tokens_lost` was measured in, all together; 0: it is of a call."""
 
     @property
     def rank(self) -> int:
@@ -201,6 +203,7 @@ def reported(finding: Finding, source: Source) -> Reported:
         prompt=f"{scope.start}:{scope.end}" if owner is not None else "",
         scope_end=source.position(max(scope.end, finding.slice.end)).line,
         excerpt=source.line_text(start.line),
+        measured=finding.measured,
     )
 
 

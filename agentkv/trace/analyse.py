@@ -39,6 +39,9 @@ SHOWN_SESSIONS = 50
 MANY, CHANCE = 10, 0.02
 """A loss of a single call is told in a log of fewer calls, or when it is this share of all tokens."""
 
+TWO_FORMS = ("KV310", "KV311", "KV312", "KV501", "KV504", "KV507", "KV707")
+"""A text that is written in two forms is lost once only, and all the same no chance."""
+
 Calls = Callable[[], Iterable[Call]]
 
 
@@ -188,6 +191,7 @@ class _Pass:
         """What one call of many lost, and little of it: two prompts that happen to share a text."""
         return (
             row.count == 1
+            and row.rule not in TWO_FORMS
             and self._requests >= MANY
             and row.tokens_lost < CHANCE * self.replay.total.prompt
         )

@@ -21,7 +21,7 @@ _SECONDS = 10.0
 class Options:
     requests: tuple[str, ...] = ()
     request_id: str | None = None
-    url: str = "http://127.0.0.1:8000"
+    url: str = "http://127.0.0.1:8080"
     tokenizer: Path | None = None
     template: Path | None = None
     format: str | None = None

@@ -42,6 +42,11 @@ class Style:
         """The cost sentence; only its numbers when text is not to be shown."""
         if not self.redact:
             return finding.message
+        if finding.measured:
+            return (
+                f"{finding.tokens_lost:,} tokens computed again, "
+                f"measured in {plural(finding.measured, 'request')}"
+            )
         return (
             f"{finding.static_behind:,} static tokens behind it; "
             f"{finding.tokens_lost:,} tokens a call are computed again"
@@ -76,10 +81,10 @@ def summary(report: Report) -> str:
     parts = [plural(len(report.findings), "finding")]
     if report.findings:
         about = "" if report.exact else "about "
-        of = f"a call, target {report.target}"
+        where = f"a call, target {report.target}"
         if report.measured:
-            of = f"in {plural(report.measured, 'request')}"
-        parts[0] += f" ({about}{report.tokens_lost:,} tokens {of})"
+            where = f"in {plural(report.measured, 'request')}"
+        parts[0] += f" ({about}{report.tokens_lost:,} tokens {where})"
     said = plural(report.prompts, "prompt")
     files = plural(report.prompt_files, "file")
     of = len(report.checked)

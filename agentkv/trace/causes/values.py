@@ -6,12 +6,12 @@ Nothing here knows where the text came from.
 
 from __future__ import annotations
 
+import itertools
 import re
 import unicodedata
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
-import itertools
 
 ValueKind = Literal[
     "clock",

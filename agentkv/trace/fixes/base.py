@@ -50,12 +50,13 @@ def last_user(parts: Sequence[Part]) -> int | None:
     return None
 
 
-def add_to_tail(parts: Sequence[Part], text: str) -> list[Part]:
-    """The same parts, with a text at the end of the last user message (or a message of its own)."""
+def add_to_tail(parts: Sequence[Part], pieces: Sequence[Piece]) -> list[Part]:
+    """The same parts, with pieces at the end of the last user message (or a message of their
+    own)."""
     out = list(parts)
     at = last_user(out)
     if at is None:
-        out.append(Part("messages[tail]", "context", "user", (Piece("text", text),)))
+        out.append(Part("messages[tail]", "context", "user", tuple(pieces)))
     else:
-        out[at] = with_pieces(out[at], [*out[at].pieces, Piece("text", f"\n\n{text}")])
+        out[at] = with_pieces(out[at], [*out[at].pieces, *pieces])
     return out

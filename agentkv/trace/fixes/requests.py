@@ -122,7 +122,7 @@ class Image:
 
 
 class Model:
-    """A conversation stays with the model, and the cache key, that it began with."""
+    """A site stays with the model, and the cache key, that it began with."""
 
     def __init__(self) -> None:
         self._first: OrderedDict[str, tuple[str, str | None]] = OrderedDict()
@@ -131,7 +131,8 @@ class Model:
         pass
 
     def mend(self, call: Call, session: str, group: str) -> Call:
-        model, salt = self._first.setdefault(session, (call.model, call.salt))
-        while len(self._first) > 16 * SESSIONS:
+        model, salt = self._first.setdefault(group, (call.model, call.salt))
+        self._first.move_to_end(group)
+        while len(self._first) > SESSIONS:
             self._first.popitem(last=False)
         return replace(call, model=model, salt=salt)

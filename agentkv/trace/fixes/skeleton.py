@@ -6,6 +6,9 @@ import re
 from difflib import SequenceMatcher
 
 _BITS = re.compile(r"\w+|[^\w\s]|\s+")
+_END = re.compile(r"\n|[.!?;:](?=\s)[^\S\n]*")
+LABEL = 120
+"""Characters of a line around a value that move with it at most."""
 LONG = 3000
 """Middles of more bits than this are taken as changed whole."""
 LEAST = 3
@@ -54,23 +57,57 @@ class Skeleton:
         """Whether anything changed between versions, and anything stayed."""
         return self.versions > 1 and bool(self.runs)
 
-    def split(self, text: str) -> tuple[str, list[str]] | None:
-        """What stays, and the values of the gaps, in order. None when the text does not fit."""
-        fixed: list[str] = []
-        values: list[str] = []
+    def split(self, text: str) -> tuple[str, list[tuple[int, str]]] | None:
+        """What stays; and what changes, with the line or sentence that it stands in, in order: how
+        many stretches stay in front of it, and its text. None when the text does not fit."""
+        stretches: list[tuple[bool, str]] = []
         at = 0
+        last = len(self.runs) - 1
         for index, run in enumerate(self.runs):
             needle = "".join(run)
             where = text.find(needle, at)
             if where < 0 or (index == 0 and not self.open_start and where != 0):
                 return None
-            if where > at and text[at:where].strip():
-                values.append(text[at:where].strip())
-            fixed.append(needle)
+            begins = "" if index == 0 and not self.open_start else needle
+            ends = "" if index == last and not self.open_end else needle
+            stays = slice(_first_end(begins), len(needle) - _last_rest(ends))
+            if stays.stop < stays.start:  # it ends no line: a few words between two values
+                short = len(needle) <= LABEL
+                stays = slice(0, 0) if short else slice(0, len(needle))
+            stretches += [
+                (False, text[at:where] + needle[: stays.start]),
+                (True, needle[stays]),
+                (False, needle[stays.stop :]),
+            ]
             at = where + len(needle)
-        if text[at:].strip():
-            values.append(text[at:].strip())
-        return "".join(fixed), values
+        stretches.append((False, text[at:]))
+        fixed: list[str] = []
+        values: list[tuple[int, str]] = []
+        for stay, stretch in stretches:
+            if stay and stretch:
+                fixed.append(stretch)
+            elif not stay and stretch:
+                if values and values[-1][0] == len(fixed):
+                    values[-1] = (len(fixed), values[-1][1] + stretch)
+                else:
+                    values.append((len(fixed), stretch))
+        return "".join(fixed), [(n, v.strip()) for n, v in values if v.strip()]
+
+
+def _first_end(text: str) -> int:
+    """Length of what belongs to a value in front of the text: the rest of its line or sentence."""
+    found = _END.search(text)
+    end = found.end() if found is not None else len(text) + 1
+    return end if end <= LABEL or end > len(text) else 0
+
+
+def _last_rest(text: str) -> int:
+    """Length of what belongs to a value behind the text: the beginning of its line or sentence."""
+    end = 0
+    for found in _END.finditer(text):
+        end = found.end()
+    rest = len(text) - end if end else len(text) + 1 if text else 0
+    return rest if rest <= LABEL or rest > len(text) else 0
 
 
 def _whole_words(run: list[str], *, before: bool, after: bool) -> list[str]:

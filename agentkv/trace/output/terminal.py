@@ -38,8 +38,10 @@ def write(
             _cause(cause, out)
             out.print()
     else:
-        out.print(Text("Nothing was lost: every prompt reused what it could.", "green"))
+        out.print(Text(words.nothing_lost(report), "green" if report.appended else ""))
         out.print()
+    if (more := words.why_unserved(report)) is not None:
+        out.print(more)
     _end(report, out)
 
 

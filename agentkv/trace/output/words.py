@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from agentkv.trace.report import TraceReport
 
 REASONS = {
     "text_changed": "text changed",
@@ -116,6 +120,35 @@ def _utc(seconds: float, form: str) -> str:
         return datetime.fromtimestamp(seconds, UTC).strftime(form)
     except (OverflowError, OSError, ValueError):
         return ""
+
+
+def nothing_lost(report: TraceReport) -> str:
+    """What to say of a log without causes. Of hashes nobody can tell what the loss is due to."""
+    if not report.first_calls and not report.appended:
+        return "Causes are unknown: the log holds no text to compare."
+    if unserved(report):
+        return "Nothing was lost to the prompts: they go on as the earlier ones did."
+    return "Nothing was lost: every prompt reused what it could."
+
+
+def unserved(report: TraceReport) -> int:
+    """Tokens between `now` and the ceiling that no cause accounts for: the prompts are in order, but
+    this cache does not serve them. 0 where it is next to nothing."""
+    r = report.rates
+    between = round((r.ceiling - r.now) * report.prompt_tokens)
+    left = between - sum(c.tokens_lost for c in report.causes)
+    return left if left >= report.prompt_tokens / 200 else 0
+
+
+def why_unserved(report: TraceReport) -> str | None:
+    """A sentence about them, None without any."""
+    n = unserved(report)
+    if not n:
+        return None
+    return (
+        f"{plural(n, 'token')} more stood in earlier prompts, but this cache ({report.cache}) serves "
+        "less: its minimum, blocks, breakpoints, time to live or slots."
+    )
 
 
 def files(names: Sequence[str]) -> str:

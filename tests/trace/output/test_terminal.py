@@ -80,7 +80,10 @@ def test_top_says_how_many_causes_have_examples() -> None:
 
 
 def test_a_healthy_and_an_empty_log() -> None:
-    healthy = printed(replace(sample.report(), causes=(), problems={}, problem_lines=()))
+    rates = replace(sample.report().rates, now=0.913)
+    healthy = printed(
+        replace(sample.report(), rates=rates, causes=(), problems={}, problem_lines=())
+    )
     assert "Nothing was lost" in healthy and "Not read" not in healthy
     empty = replace(
         sample.report(), requests=0, sessions=0, prompt_tokens=0, causes=(), timeline=()
@@ -88,6 +91,21 @@ def test_a_healthy_and_an_empty_log() -> None:
     text = printed(empty)
     assert "0 requests" in text and "Nothing was lost" not in text
     assert "Not read: 2 not JSON." in text
+
+
+def test_a_log_of_hashes_is_not_called_healthy() -> None:
+    text = printed(replace(sample.report(), causes=(), first_calls=0, appended=0))
+    assert "Causes are unknown" in text and "Nothing was lost" not in text
+
+
+def test_what_a_cache_does_not_serve_is_no_ones_fault_but_is_said() -> None:
+    report = replace(sample.report(), causes=())
+    text = " ".join(printed(report, 200).split())
+    assert "Nothing was lost to the prompts" in text
+    assert "406,982 tokens more stood in earlier prompts" in text
+    assert "tokens more" not in printed(sample.report())
+    full = replace(report, rates=replace(report.rates, now=0.913))
+    assert "Nothing was lost: every prompt" in printed(full)
 
 
 def test_what_is_unknown_is_not_shown_as_a_number() -> None:

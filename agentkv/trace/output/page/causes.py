@@ -16,9 +16,9 @@ def causes(report: TraceReport) -> Section:
     if not report.causes:
         if not report.requests:
             return section("causes", title, "The log holds no request that could be read.")
-        return section(
-            "causes", title, "Nothing was lost: every prompt reused what earlier ones held."
-        )
+        more = words.why_unserved(report)
+        said = words.nothing_lost(report) + (f" {more}" if more else "")
+        return section("causes", title, said)
     lost = sum(c.tokens_lost for c in report.causes)
     lead = (
         f"{words.plural(lost, 'token')} that an earlier prompt also held were computed again. Where "
@@ -39,7 +39,9 @@ def causes(report: TraceReport) -> Section:
         el("tbody", body),
         class_="causes",
     )
-    return section("causes", title, lead, scroll("Causes", table))
+    more = words.why_unserved(report)
+    after = el("p", more, class_="lead") if more else join()
+    return section("causes", title, lead, scroll("Causes", table), after)
 
 
 def _rows(n: int, c: CauseRow, line: Markup | None, columns: int, drawn: bool) -> list[Markup]:

@@ -19,7 +19,8 @@ _STRETCHES = 12
 
 def heat(report: TraceReport) -> Section | None:
     columns = report.timeline
-    rows = max((len(b.heat) for b in columns), default=0)
+    # No prompt may reach the last rows: a report need not know the longest one beforehand.
+    rows = max((i + 1 for b in columns for i, h in enumerate(b.heat) if h is not None), default=0)
     if len(columns) < 2 or not rows:
         return None
     paths = [
@@ -68,7 +69,7 @@ def cells(columns: Sequence[Bucket], rows: int) -> list[str]:
     """For each level, the path of its cells; those above each other in one rectangle."""
     out: list[list[str]] = [[] for _ in range(_LEVELS)]
     for x, bucket in enumerate(columns):
-        levels = [None if h is None else _level(h) for h in bucket.heat]
+        levels = [None if h is None else _level(h) for h in bucket.heat[:rows]]
         levels += [None] * (rows - len(levels))
         start = 0
         for y in range(1, rows + 1):

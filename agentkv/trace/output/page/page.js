@@ -134,6 +134,7 @@
     const focus = (i) => {
       blocks.forEach((el, j) => { el.tabIndex = i === j ? 0 : -1; });
       blocks[i].focus({ preventScroll: true });
+      tell(i);
     };
     const path = (i) => {
       const names = [];
