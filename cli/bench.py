@@ -263,6 +263,7 @@ class TracePart(StrEnum):
     hash = "hash"
     tau = "tau"
     speed = "speed"
+    peers = "peers"
 
 
 @app.command()
@@ -271,22 +272,38 @@ def trace(
         list[TracePart] | None, typer.Option("--part", help="One part; may be repeated [all].")
     ] = None,
     traces: Traces = None,
+    logs: Annotated[
+        Path, typer.Option(help="The tests' module of planted logs, for `peers`.")
+    ] = Path("tests/trace/causes/logs.py"),
+    peers: Annotated[
+        Path | None, typer.Option(help="Folder with the programs kvlint, promptcachelint.")
+    ] = None,
+    tokenizer: Annotated[
+        Path | None, typer.Option(help="Folder with a tokenizer.json, which kvlint needs.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Replay of recorded traffic: known rates, a naive model beside ours, speed and memory."""
+    """Replay of recorded traffic: known rates, a naive model beside ours, speed, memory, peers."""
     from agentkv.bench import trace as bench
+    from agentkv.bench import trace_peers
     from agentkv.bench.prompts import find_traces
 
+    wanted = part or list(TracePart)
+    if TracePart.peers in wanted and not logs.is_file():
+        from agentkv.cli.main import USAGE, fail
+
+        fail(f"there are no planted logs at {logs}: run it in a checkout, or give --logs.", USAGE)
     reports = []
     with _traces():
-        folder = find_traces(traces)
-        for name in part or list(TracePart):
+        for name in wanted:
             if name is TracePart.hash:
-                reports.append(bench.hash_traces(folder))
+                reports.append(bench.hash_traces(find_traces(traces)))
             elif name is TracePart.tau:
-                reports.append(bench.tau(folder))
-            else:
+                reports.append(bench.tau(find_traces(traces)))
+            elif name is TracePart.speed:
                 reports.append(bench.speed())
+            else:
+                reports.append(trace_peers.run(logs, peers, tokenizer))
     _finish(reports, as_json)
 
 

@@ -248,24 +248,29 @@ def speed(requests: int = 10_000, tokens: int = 3_400) -> Report:
 
 
 def write_long(out: Path, count: int, tokens: int, seed: int = 0) -> int:
-    """A log of agents' sessions with shared rules; a clock in every third session. Bytes."""
+    """A log of agents' sessions with shared rules, of `tokens` tokens a request on average; a clock
+    in every third session. Returns its bytes."""
     rng = random.Random(seed)
     words = [f"{a}{b}" for a in ("ship", "load", "mark", "note", "rout") for b in range(400)]
 
     def text(n: int) -> str:
-        return " ".join(rng.choices(words, k=n))
+        # Such a word is two tokens.
+        return " ".join(rng.choices(words, k=n // 2))
 
-    rules = text(tokens // 4)
+    turns = 10
+    rules = text(35 * tokens // 100)
+    # On average, a prompt holds 5.5 questions and 4.5 answers.
+    asked, answered = 78 * tokens // 1000, 49 * tokens // 1000
     written = 0
     with out.open("w") as log:
-        for session in range(-(-count // 10)):
+        for session in range(-(-count // turns)):
             history: list[dict[str, str]] = []
             system = rules
-            for turn in range(min(10, count - session * 10)):
+            for turn in range(min(turns, count - session * turns)):
                 if session % 3 == 0:
                     system = f"Time: 2025-03-{session % 28 + 1:02} 10:{turn:02}:07.\n{rules}"
-                history.append({"role": "user", "content": text(tokens // 18)})
-                answer = {"role": "assistant", "content": text(tokens // 30)}
+                history.append({"role": "user", "content": text(asked)})
+                answer = {"role": "assistant", "content": text(answered)}
                 record = {
                     "model": "m",
                     "messages": [{"role": "system", "content": system}, *history],

@@ -97,7 +97,7 @@ _WHOLE: dict[str, Guess] = {
         "random_id",
         "session_id thread_id conversation_id chat_id session sessionid threadid call_sid",
     ),
-    **_table("user", "memory", "user_memory user_memories"),
+    **_table("user", "memory", "user_memory user_memories recall recalled remembered user_facts"),
     **_table(
         "turn",
         "question",

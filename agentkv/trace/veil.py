@@ -21,6 +21,8 @@ from agentkv.trace.causes import cues
 from agentkv.trace.causes.values import kind_of
 
 WORDS = 200_000
+LINES, LINE = 50_000, 1_000
+"""Veiled lines that are kept, and how long one may be for it."""
 ROUNDS = 4
 
 _MARKS = "\u0300-\u036f"
@@ -90,6 +92,7 @@ class Veil:
         self._key = blake2b(key, digest_size=32).digest()
         self._years = 1 + self._stream(b"years", 1)[0] % 99
         self._shown = lru_cache(maxsize=WORDS)(self._replaced)
+        self._known = lru_cache(maxsize=LINES)(self._line)
 
     def digest(self, text: str) -> str:
         """16 hex characters that stand for a name or an id."""
@@ -108,7 +111,16 @@ class Veil:
         return self._plain(text)
 
     def _plain(self, text: str) -> str:
-        return _TOKEN.sub(lambda m: self._shown(m.lastgroup or "", m[0]), text)
+        # By lines: no token spans two, and most lines of a log were there before.
+        return "\n".join(
+            [
+                self._known(line) if len(line) < LINE else self._line(line)
+                for line in text.split("\n")
+            ]
+        )
+
+    def _line(self, line: str) -> str:
+        return _TOKEN.sub(lambda m: self._shown(m.lastgroup or "", m[0]), line)
 
     def _literal(self, literal: str) -> str:
         """A string or a number of JSON."""

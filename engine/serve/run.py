@@ -60,7 +60,8 @@ def run(config: ServeConfig) -> None:
         if recorder is not None:
             recorder.close()
             lost = f", {recorder.file.lost} could not be written" if recorder.file.lost else ""
-            say(f"agentkv recorded {recorder.file.lines} calls in {recorder.file.path}{lost}")
+            calls = "call" if recorder.file.lines == 1 else "calls"
+            say(f"agentkv recorded {recorder.file.lines} {calls} in {recorder.file.path}{lost}")
     if problem:
         raise problem[0]
 

@@ -62,7 +62,7 @@ def test_the_layout_saves_what_a_clock_costs_and_changes_no_answer(small: Engine
 
 
 def test_a_case_is_asked_for_by_name() -> None:
-    assert len({case.name for case in cases()}) == 10
+    assert len({case.name for case in cases()}) == 11
     with pytest.raises(ValueError, match="tool selector"):
         agents.run("small", only=("nonsense",))
 

@@ -16,13 +16,17 @@ from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_core.tools import tool
 
 from agentkv import static, volatile
+from agentkv.engine.recording import Digests, span_rows
 from agentkv.langchain import AgentKV, ChatAgentKV
 from agentkv.langchain.handler import CacheReportHandler, cache_report
 from agentkv.langchain.messages import to_dicts
+from agentkv.langchain.record_parts import estimated
+from agentkv.trace.analyse import analyse
 from agentkv.trace.call import Call
 from agentkv.trace.readers import Problems, read
 from agentkv.trace.render import Renderer
 from tests.langchain.test_handler import Foreign
+from tests.trace.causes.logs import Shape, log
 
 if TYPE_CHECKING:
     from agentkv.engine import Engine
@@ -267,3 +271,47 @@ def test_the_engine_and_the_handler_give_a_message_one_digest(
     (line,) = lines(path)
     theirs = {s.name: s.digest[:16] for s in rendered.spans if s.kind != "template"}
     assert {r[0]: r[5] for r in line["spans"]} == theirs
+
+
+@pytest.mark.parametrize(
+    ("kind", "segment"),
+    [
+        ("clock", "messages[0]"),
+        ("name", "messages[0]"),
+        ("tool_order", "tools"),
+        ("sliding_window", "messages"),
+        ("agent", None),
+        ("chat", None),
+        ("single", None),
+    ],
+)
+def test_digests_alone_give_rates_and_where_they_were_lost(
+    tmp_path: Path, kind: str, segment: str | None
+) -> None:
+    """The same traffic as a log with its text and as a recording without it."""
+    texts, bare = tmp_path / "text.jsonl", tmp_path / "bare.jsonl"
+    with texts.open("w") as a, bare.open("w") as b:
+        for n, line in enumerate(log(kind, Shape())):
+            body = line.get("request", line)
+            ids, spans, tools = estimated(body)
+            row = {
+                "agentkv": 1,
+                "time": n,
+                "session": line.get("session_id"),
+                "model": body["model"],
+                "provider": "openai",
+                "spans": span_rows(ids, spans, Digests(b""), tools),
+            }
+            a.write(json.dumps(line) + "\n")
+            b.write(json.dumps(row) + "\n")
+    full, less = (analyse(read([path]), fixed=False) for path in (texts, bare))
+    assert less.requests == full.requests == 24
+    assert less.sessions == full.sessions
+    assert abs(less.prompt_tokens - full.prompt_tokens) < 0.01 * full.prompt_tokens
+    assert abs(less.rates.now - full.rates.now) < 0.03
+    assert full.rates.ceiling - 0.1 < less.rates.ceiling <= full.rates.ceiling + 0.01
+    if segment is None:
+        assert less.causes == ()
+    else:
+        assert less.causes[0].segment == segment
+        assert less.causes[0].reason == full.causes[0].reason

@@ -13,7 +13,9 @@ from agentkv.lint.source import Slice
 from agentkv.lint.spot import request_of, spots, static_texts
 from agentkv.lint.template import Document
 
-_FILLER = re.compile(r"((?:[A-Za-z]{1,12}|[.\u00b7])[ \t]?)\1{59,}|(\b\w{2,12}[ \t])\2{39,}")
+_FILLER = re.compile(
+    r"((?:[A-Za-z]{1,12}|[.\u00b7])[ \t]?)\1{59,}|(\b\w{2,12}[ \t])\2{39,}|(\b\w[^\n]{3,38}?[ \t\n])\3{19,}"
+)
 
 _REPEATED = re.compile(
     r"""(["'])(?=[^"'\\]*[A-Za-z.])[^"'\\]{1,16}\1 ?\* ?(?:\d{2,}|\(|[a-z_])"""

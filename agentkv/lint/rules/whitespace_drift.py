@@ -80,15 +80,15 @@ class WhitespaceDrift(Rule):
                 )
         for spot in spots(document, context):
             if "dedented" in spot.traits and spot.level not in ("build", "deploy"):
+                # About the whole text: what stands in it may have a finding of its own.
                 yield self._finding(
                     document,
                     spot.template,
                     context,
-                    spot.hole.slice or spot.template.slice,
+                    spot.template.slice,
                     "dedent",
                     f"`{spot.hole.name or spot.hole.expr}` is filled in before dedent(): a value of "
                     "several lines changes the indentation of the static text. Dedent first.",
-                    spot.at,
                 )
 
     def _finding(

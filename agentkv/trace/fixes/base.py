@@ -60,3 +60,19 @@ def add_to_tail(parts: Sequence[Part], pieces: Sequence[Piece]) -> list[Part]:
     else:
         out[at] = with_pieces(out[at], [*out[at].pieces, *pieces])
     return out
+
+
+def unlike(old: str, new: str) -> tuple[int, int]:
+    """Characters that two texts begin with, and end with, in whole lines."""
+    low, high = 0, min(len(old), len(new))
+    while low < high:
+        mid = (low + high + 1) // 2
+        low, high = (mid, high) if old[low:mid] == new[low:mid] else (low, mid - 1)
+    start = new.rfind("\n", 0, low) + 1
+    low, high = 0, min(len(old), len(new)) - start
+    while low < high:
+        mid = (low + high + 1) // 2
+        same = old[len(old) - mid : len(old) - low] == new[len(new) - mid : len(new) - low]
+        low, high = (mid, high) if same else (low, mid - 1)
+    end = new.find("\n", len(new) - low) if low else -1
+    return start, (len(new) - end - 1 if end >= 0 else 0)

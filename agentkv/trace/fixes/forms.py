@@ -9,7 +9,8 @@ from collections.abc import Callable
 
 from agentkv.trace.call import Call, Part, Piece
 from agentkv.trace.causes.text import diff
-from agentkv.trace.fixes.base import is_talk, with_parts, with_pieces, with_text
+from agentkv.trace.causes.values import blanks_out
+from agentkv.trace.fixes.base import is_talk, unlike, with_parts, with_pieces, with_text
 
 PLACES = 4096
 TEXTS = 20_000
@@ -61,10 +62,15 @@ class Forms:
         return found
 
     def _back(self, first: str, text: str) -> str:
-        for edit in reversed(diff(first, text).edits):
-            if edit.kind in self._kinds and first[edit.old_at : edit.old_end] == edit.was:
-                text = text[: edit.at] + edit.was + text[edit.end :]
-        return text
+        head, tail = unlike(first, text)
+        old, new = first[head : len(first) - tail], text[head : len(text) - tail]
+        out = new
+        for edit in reversed(diff(old, new).edits if old and new else ()):
+            if edit.kind in self._kinds and old[edit.old_at : edit.old_end] == edit.was:
+                out = out[: edit.at] + edit.was + out[edit.end :]
+        if blanks_out(old) == blanks_out(new) and "whitespace" in self._kinds:
+            out = old  # also where one of them is all blanks
+        return text[:head] + out + text[len(text) - tail :]
 
 
 class Json:

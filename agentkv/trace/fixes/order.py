@@ -8,19 +8,11 @@ from dataclasses import dataclass, field
 
 from agentkv.trace.call import Call, Part, Piece
 from agentkv.trace.causes.text import chunks, norm
-from agentkv.trace.fixes.base import is_talk, with_parts, with_pieces, with_text
+from agentkv.trace.fixes.base import is_talk, unlike, with_parts, with_pieces, with_text
 
 PLACES = 2048
 RANKED = 50_000
 """Texts of one site whose first place is remembered."""
-
-
-@dataclass(slots=True)
-class _Place:
-    """The first text of a place, in chunks, and what they say without their numbers."""
-
-    first: list[str]
-    keys: list[str]
 
 
 @dataclass(slots=True)
@@ -40,7 +32,7 @@ class Order:
 
     def __init__(self) -> None:
         self._sites: OrderedDict[str, _Site] = OrderedDict()
-        self._places: OrderedDict[tuple[str, str, int], _Place] = OrderedDict()
+        self._places: OrderedDict[tuple[str, str, int], str] = OrderedDict()
 
     def learn(self, call: Call, session: str, group: str) -> None:
         pass
@@ -64,37 +56,28 @@ class Order:
         return with_parts(call, _turns(parts, site))
 
     def _text(self, text: str, place: tuple[str, str, int]) -> str:
-        new = chunks(text)
-        keys = [norm(c) for c in new]
-        base = self._places.get(place)
-        if base is None:
-            self._places[place] = _Place(new, keys)
-            while len(self._places) > PLACES:
-                self._places.popitem(last=False)
-            return text
+        first = self._places.setdefault(place, text)
         self._places.move_to_end(place)
-        head = 0
-        while head < min(len(new), len(base.keys)) and keys[head] == base.keys[head]:
-            head += 1
-        tail = 0
-        while (
-            tail < min(len(new), len(base.keys)) - head and keys[-1 - tail] == base.keys[-1 - tail]
-        ):
-            tail += 1
-        end = len(new) - tail
-        middle = _known_first(new[head:end], keys[head:end], base, head, len(base.keys) - tail)
-        return "".join([*new[:head], *middle, *new[end:]])
+        while len(self._places) > PLACES:
+            self._places.popitem(last=False)
+        if first == text:
+            return text
+        head, tail = unlike(first, text)
+        middle = _known_first(
+            chunks(text[head : len(text) - tail]), chunks(first[head : len(first) - tail])
+        )
+        return "".join([text[:head], *middle, text[len(text) - tail :]])
 
 
-def _known_first(new: list[str], keys: list[str], base: _Place, start: int, end: int) -> list[str]:
-    """Chunks in the order of the first text's chunks `[start, end)`; what that had not follows."""
-    left = Counter(keys) & Counter(base.keys[start:end])
-    shared = sum(len(k) * n for k, n in left.items())
-    if shared * 2 < sum(map(len, keys)):
+def _known_first(new: list[str], first: list[str]) -> list[str]:
+    """Chunks of a text in the order of those of the first one; what that had not follows."""
+    keys, known = [norm(c) for c in new], [norm(c) for c in first]
+    left = Counter(keys) & Counter(known)
+    if sum(len(k) * n for k, n in left.items()) * 2 < sum(map(len, keys)) or len(left) < 2:
         return new
     out: list[str] = []
     used: Counter[str] = Counter()
-    for key, chunk in zip(base.keys[start:end], base.first[start:end], strict=True):
+    for key, chunk in zip(known, first, strict=True):
         if used[key] < left[key]:
             used[key] += 1
             out.append(chunk)

@@ -6,7 +6,7 @@ import re
 from difflib import SequenceMatcher
 
 _BITS = re.compile(r"\w+|[^\w\s]|\s+")
-_END = re.compile(r"\n|[.!?;:](?=\s)[^\S\n]*")
+_END = re.compile(r"\n|[.!?;](?=\s)[^\S\n]*")
 LABEL = 120
 """Characters of a line around a value that move with it at most."""
 LONG = 3000
@@ -23,6 +23,7 @@ class Skeleton:
         self.open_start = self.open_end = False
         self.versions = 1
         self._last = text
+        self._joined: list[str] | None = None
 
     def add(self, text: str) -> None:
         """Narrow it to what `text` has as well."""
@@ -30,6 +31,8 @@ class Skeleton:
             return
         self._last = text
         self.versions += 1
+        if self._fits(text):
+            return
         flat: list[str | None] = [None] if self.open_start else []
         for index, run in enumerate(self.runs):
             if index:
@@ -51,6 +54,22 @@ class Skeleton:
         self.open_start |= bool(cut) and not cut[0]
         self.open_end |= bool(cut) and not cut[-1]
         self.runs = [r for r in cut if r]
+        self._joined = None
+
+    def _fits(self, text: str) -> bool:
+        """Whether a text has all of the runs in order: nothing is left to narrow."""
+        at = 0
+        for index, needle in enumerate(self._needles()):
+            at = text.find(needle, at)
+            if at < 0 or (index == 0 and at and not self.open_start):
+                return False
+            at += len(needle)
+        return at == len(text) or self.open_end
+
+    def _needles(self) -> list[str]:
+        if self._joined is None:
+            self._joined = ["".join(run) for run in self.runs]
+        return self._joined
 
     @property
     def changes(self) -> bool:
@@ -63,17 +82,13 @@ class Skeleton:
         stretches: list[tuple[bool, str]] = []
         at = 0
         last = len(self.runs) - 1
-        for index, run in enumerate(self.runs):
-            needle = "".join(run)
+        for index, needle in enumerate(self._needles()):
             where = text.find(needle, at)
             if where < 0 or (index == 0 and not self.open_start and where != 0):
                 return None
-            begins = "" if index == 0 and not self.open_start else needle
-            ends = "" if index == last and not self.open_end else needle
-            stays = slice(_first_end(begins), len(needle) - _last_rest(ends))
-            if stays.stop < stays.start:  # it ends no line: a few words between two values
-                short = len(needle) <= LABEL
-                stays = slice(0, 0) if short else slice(0, len(needle))
+            opens = index == 0 and not self.open_start
+            closes = index == last and not self.open_end
+            stays = _between(needle, opens=opens, closes=closes)
             stretches += [
                 (False, text[at:where] + needle[: stays.start]),
                 (True, needle[stays]),
@@ -94,27 +109,28 @@ class Skeleton:
         return "".join(fixed), [(n, v.strip()) for n, v in values if v.strip()]
 
 
-def _first_end(text: str) -> int:
-    """Length of what belongs to a value in front of the text: the rest of its line or sentence."""
-    found = _END.search(text)
-    end = found.end() if found is not None else len(text) + 1
-    return end if end <= LABEL or end > len(text) else 0
-
-
-def _last_rest(text: str) -> int:
-    """Length of what belongs to a value behind the text: the beginning of its line or sentence."""
-    end = 0
-    for found in _END.finditer(text):
-        end = found.end()
-    rest = len(text) - end if end else len(text) + 1 if text else 0
-    return rest if rest <= LABEL or rest > len(text) else 0
+def _between(run: str, *, opens: bool, closes: bool) -> slice:
+    """What of a run stays: all but the rest of the line (or sentence) that a value in front of it
+    stands in, and the beginning of the one behind. `opens`, `closes`: nothing is there."""
+    ends = [m.end() for m in _END.finditer(run)]
+    start, end = 0, len(run)
+    if not opens:
+        start = next(iter(ends), end if closes else end + 1)
+    if not closes:
+        end = next(reversed(ends), 0 if opens else -1)
+    if start > end:  # it ends no line: some words between two values
+        return slice(0, 0) if len(run) <= LABEL else slice(0, len(run))
+    return slice(start if start <= LABEL else 0, end if len(run) - end <= LABEL else len(run))
 
 
 def _whole_words(run: list[str], *, before: bool, after: bool) -> list[str]:
     """A run without the words that a gap beside it cuts in two."""
     start, end = 0, len(run)
     if before:
-        while start < end and not run[start].isspace():
+        # The mark that ends the value's sentence is where the next one begins.
+        while start < end and not (
+            run[start].isspace() or (run[start] in ".!?;" and run[start + 1 : start + 2] == [" "])
+        ):
             start += 1
     if after:
         while end > start and not run[end - 1].isspace():

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import httpx
 import pytest
 
 from agentkv.engine.errors import InvalidRequest
@@ -235,3 +239,37 @@ def test_a_recording_that_cannot_be_opened_stops_the_server(tmp_path: Path) -> N
     assert open_recording(ServeConfig()) is None
     with pytest.raises(InvalidRequest, match="record_text"):
         ServeConfig(record_text=True)
+
+
+def test_serve_records_until_it_is_stopped(tiny_llama_dir: Path, tmp_path: Path) -> None:
+    """The command itself: a flag, a file of its owner's, and the last line before the end."""
+    path = tmp_path / "run.jsonl"
+    code = "from agentkv.cli.main import main; main()"
+    flags = ["--port", "0", "--threads", "1", "--served-name", "tiny", "--record", str(path)]
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, "serve", str(tiny_llama_dir), *flags],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stderr is not None
+        told: list[str] = []
+        for line in process.stderr:
+            told.append(line)
+            if "serving tiny on" in line:
+                break
+        assert any("recording to" in x and "digests, no text" in x for x in told), told
+        url = told[-1].split()[-1]
+        body = {"messages": [said("user", SECRET)], "max_tokens": 2}
+        assert httpx.post(url + CHAT, json=body, timeout=30).status_code == 200
+        process.send_signal(signal.SIGTERM)
+        assert "recorded 1 call in" in process.stderr.read()
+        assert process.wait(20) == 0
+    finally:
+        process.kill()
+        process.wait(10)
+        if process.stderr is not None:
+            process.stderr.close()
+    (record,) = [json.loads(x) for x in path.read_text().splitlines()]
+    assert record["completion_tokens"] == 2 and SECRET not in path.read_text()
+    assert path.stat().st_mode & 0o777 == 0o600

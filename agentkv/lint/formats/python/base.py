@@ -24,6 +24,8 @@ class Base:
     function: Function | None
     outer: Frame | None
     env: dict[str, Value]
+    returned_if: list[Facts]
+    """Tests in front of what is returned."""
     returns: list[tuple[Value, ast.AST]]
     loops: list[ast.AST]
     tests: list[tuple[ast.expr, Facts]]

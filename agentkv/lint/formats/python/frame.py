@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from dataclasses import replace
 
 from agentkv.lint.formats.python.binding import bind_parameters
@@ -14,6 +15,7 @@ from agentkv.lint.formats.python.imports import imported
 from agentkv.lint.formats.python.loops import Loops
 from agentkv.lint.formats.python.merge import either
 from agentkv.lint.formats.python.module import Function, Module
+from agentkv.lint.formats.python.own import leaves_first
 from agentkv.lint.formats.python.program import Program
 from agentkv.lint.formats.python.prompts import Prompts
 from agentkv.lint.formats.python.scopes import Scopes
@@ -49,6 +51,7 @@ class Frame(Prompts, History, Scopes, Loops, Calls):
         self.outer = outer
         self.env: dict[str, Value] = {}
         self.returns: list[tuple[Value, ast.AST]] = []
+        self.returned_if: list[Facts] = []
         self.loops: list[ast.AST] = []
         self.tests: list[tuple[ast.expr, Facts]] = []
         self.within = owner.rpartition(":")[2]
@@ -107,7 +110,10 @@ class Frame(Prompts, History, Scopes, Loops, Calls):
     def _statement(self, node: ast.stmt) -> bool:
         match node:
             case ast.Assign(targets=targets, value=value):
+                together = self._sent_together(targets, value)
+                self.fan += together
                 made = self.value(value)
+                self.fan -= together
                 for target in targets:
                     self._assign(target, made, node)
             case ast.AnnAssign(target=target, value=value) if value is not None:
@@ -124,6 +130,7 @@ class Frame(Prompts, History, Scopes, Loops, Calls):
                 if value is not None:
                     made = self.value(value)
                     self.returns.append((made, value))
+                    self.returned_if += [t for _, t in self.tests]
                     self.returned(made, value)
                 return False
             case ast.If():
@@ -154,6 +161,16 @@ class Frame(Prompts, History, Scopes, Loops, Calls):
                 for target in node.targets:
                     self.deleted(target)
         return True
+
+    def _sent_together(self, targets: list[ast.expr], value: ast.expr) -> bool:
+        """Whether calls are made in a comprehension and awaited together later on."""
+        if self.function is None or not isinstance(value, ast.ListComp | ast.GeneratorExp):
+            return False
+        names = [re.escape(t.id) for t in targets if isinstance(t, ast.Name)]
+        if not names or leaves_first(value.generators[0].iter):
+            return False
+        awaited = rf"\b(?:gather\(\s*\*|as_completed\(|wait\()\s*(?:{'|'.join(names)})\b"
+        return re.search(awaited, self.module.code(self.function.node)) is not None
 
     def _assign(self, target: ast.expr, made: Value, node: ast.stmt) -> None:
         match target:

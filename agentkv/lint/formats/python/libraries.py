@@ -85,6 +85,11 @@ _ONE_ROW = frozenset(
 )
 
 
+_QUERIES = frozenset(
+    ["fetch", "execute", "query", "all", "run", "sql", "read_sql", "read_sql_query", "select"]
+)
+
+
 class LibraryCalls(ObjectCalls):
     """Evaluates calls of functions that are no part of the project."""
 
@@ -227,7 +232,8 @@ class LibraryCalls(ObjectCalls):
         if dotted == "functools.partial" and isinstance(first, Fn):
             return Fn(first.owner, (*first.bound, *args[1:]))
         if dotted.startswith("collections.Counter"):
-            return Thing(join([a.facts for a in args]), name_of(node))
+            # Known to be counts: not guessed from what they are called.
+            return Thing(replace(join([a.facts for a in args]), known=True), "counts")
         if dotted.startswith("collections.deque"):
             limit = kwargs.get("maxlen") or (args[1] if len(args) > 1 else None)
             name = name_of(node.args[0]) if node.args else "deque"
@@ -242,7 +248,10 @@ class LibraryCalls(ObjectCalls):
         if dotted.startswith("cv2.imencode"):
             return Thing(join([a.facts for a in args]).plus("reencoded"), name_of(node))
         if dotted.startswith("hashlib."):
-            return Thing(join([a.facts for a in args]), name_of(node))
+            facts = join([a.facts for a in args])
+            if facts.traits & {"clock"}:
+                facts = facts.minus("clock", "date").plus("random_id")
+            return Thing(facts, name_of(node))
         if tail == "sub" and dotted == "re.sub" and len(args) >= 3:
             return self._substituted(node, args)
         if dotted in ("builtins.str",):
@@ -344,6 +353,13 @@ class LibraryCalls(ObjectCalls):
             and base.facts.why.endswith(READ_AGAIN)
         ):
             return base
+        if tail in _QUERIES and args and _unordered(args[0]):
+            found = replace(guess(name), why=f"a database, read {often}")
+            return Thing(found.plus("listing"), name)
+        if tail in ("safe_load", "load", "full_load", "loads") and args:
+            source = args[0]
+            if isinstance(source, Made) and source.kind == "open":
+                return self._file(source.facts, node, source)
         facts = [v.facts for v in (*args, *kwargs.values())]
         if base is not None and not isinstance(base, Lib):
             facts.append(base.facts)

@@ -246,7 +246,13 @@ def _sorted_many(value: Many, kwargs: dict[str, Value]) -> Many:
             ),
         )
     extra = value.extra.minus("shuffled", "listing") if value.extra else None
-    return replace(value, kind="list", extra=extra)
+    items = tuple(
+        replace(i, loop=i.loop.minus("set_order", "listing", "completion_order", "shuffled"))
+        if i.loop is not None
+        else i
+        for i in value.items
+    )
+    return replace(value, items=items, kind="list", extra=extra)
 
 
 def _scored(kwargs: dict[str, Value]) -> bool:

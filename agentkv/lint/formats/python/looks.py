@@ -203,7 +203,10 @@ def _is_message(value: Value) -> bool:
         ) and (value.get("content", "parts") is not None)
     if isinstance(value, Made):
         return (
-            value.tail in CLASSES or value.tail in METHODS or value.tail in ("MessagesPlaceholder",)
+            value.tail in CLASSES
+            or value.tail in METHODS
+            or value.tail == "MessagesPlaceholder"
+            or (value.tail in ("ChatMessage", "Message", "ModelMessage") and "role" in value.kwargs)
         )
     if isinstance(value, Many) and value.kind == "tuple" and len(value.items) == 2:
         role = as_text(value.items[0].value)

@@ -71,6 +71,15 @@ class Loops(Base):
         if isinstance(target, ast.Tuple):
             for e in target.elts:
                 self._assign_loop(e, each, counter=False)
+            if isinstance(source, Thing) and source.fn == "os.walk":
+                # Its elements are listings themselves.
+                for n in (n.id for n in target.elts if isinstance(n, ast.Name)):
+                    known = self.env[n]
+                    self.env[n] = (
+                        replace(known, facts=known.facts.plus("listing"))
+                        if isinstance(known, Thing)
+                        else known
+                    )
             return
         self._assign_loop(target, each, counter=counter)
         if isinstance(source, Many) and isinstance(target, ast.Name) and not counter:

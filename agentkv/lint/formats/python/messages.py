@@ -77,6 +77,28 @@ class Reading:
     ttls: list[str] = field(default_factory=list)
 
 
+def marked_blocks(value: Value) -> Value:
+    """Bedrock's `[{"text": ...}, {"cachePoint": ...}]`: the marker as the text's own, in front of it."""
+    if not isinstance(value, Many):
+        return value
+    items: list[Item] = []
+    for item in value.items:
+        block = item.value
+        entry = block.entry("cachePoint", "cache_point") if isinstance(block, Dict) else None
+        before = items[-1].value if items else None
+        if (
+            entry is not None
+            and isinstance(block, Dict)
+            and len(block.entries) == 1
+            and isinstance(before, Dict)
+        ):
+            made = before.with_entry("cachePoint", entry.value, entry.where)
+            items[-1] = replace(items[-1], value=made)
+            continue
+        items.append(item)
+    return replace(value, items=tuple(items))
+
+
 def parts_of(value: Value, reading: Reading, default: Role = "user") -> list[PartDraft]:
     """The messages in a value: a list of them, one of them, or a text."""
     if isinstance(value, Many):

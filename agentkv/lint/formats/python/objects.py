@@ -175,9 +175,14 @@ class ObjectCalls(ListCalls):
             return Thing(join([base.facts, args[0].facts]), name_of(node))
         if base.facts.known and rank(base.facts.level) > rank("unknown") and not args:
             return Thing(base.facts, name_of(node) or base.name, fn=base.fn)
+        if name in ("split", "partition", "rpartition", "rsplit") and args:
+            mark = as_text(args[0]) or ""
+            if re.search(r"think|reasoning", mark):
+                op = self.operation("reasoning_stripped", node, mark)
+                return Thing(base.facts, base.name, ops=(*base.ops, op))
         if name in KEEP_TEXT or name in ("hex", "splitlines", "split", "isoformat", "strip"):
             strips = name.endswith("strip") and not args
-            return Thing(base.facts, base.name, base.param, fn="strip" if strips else "")
+            return Thing(base.facts, base.name, base.param, base.ops, fn="strip" if strips else "")
         return None
 
     def _time_method(

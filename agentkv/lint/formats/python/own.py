@@ -6,7 +6,7 @@ import ast
 import re
 from dataclasses import replace
 
-from agentkv.lint.formats.python.bits import Slot, change, size
+from agentkv.lint.formats.python.bits import Slot, as_text, change, size
 from agentkv.lint.formats.python.expressions import MIDDLE, Expressions
 from agentkv.lint.formats.python.facts import UNKNOWN, Facts, Where, fact, join, rank
 from agentkv.lint.formats.python.guess import guess
@@ -133,6 +133,13 @@ class OwnCalls(Expressions):
         if not frame.done or not frame.returns:
             return Thing(_helper(function, bound), function.name)
         value = best_return([v for v, _ in frame.returns])
+        names = {as_text(v) for v, _ in frame.returns}
+        if len(names) > 1 and all(n is not None and len(n) < 80 for n in names):
+            # One of several words: which one, the tests decide.
+            tests = substitute(Thing(join(frame.returned_if)), function.owner, bound).facts
+            if isinstance(value, Str) and rank(tests.level) > rank("unknown"):
+                facts = tests.plus("conditional")
+                value = Str((Slot("", function.name, facts, None, value.bits),))
         value = substitute(value, function.owner, bound)
         if isinstance(value, Str) and len(value.bits) == 1 and isinstance(value.bits[0], Slot):
             only = value.bits[0]
@@ -256,7 +263,7 @@ def bind(function: Function, args: tuple[Value, ...], kwargs: dict[str, Value]) 
     return bound
 
 
-def leaves_first(node: ast.Call) -> bool:
+def leaves_first(node: ast.expr) -> bool:
     """Whether a fan-out leaves out the first element, which was sent ahead."""
     return any(
         isinstance(n, ast.Slice)

@@ -16,6 +16,7 @@ from agentkv.lint.formats.python.merge import NONE
 from agentkv.lint.formats.python.messages import (
     Reading,
     content_bits,
+    marked_blocks,
     parts_of,
 )
 from agentkv.lint.formats.python.settings import Settings, node_of
@@ -63,7 +64,8 @@ class Requests(Settings):
         if api.name == "bedrock" and "body" in kwargs:
             return self._invoked(node, kwargs["body"])
         if system is not None and system != NONE:
-            parts += [_as_system(p) for p in parts_of(system, reading, "system")]
+            blocks = marked_blocks(system)
+            parts += [_as_system(p) for p in parts_of(blocks, reading, "system")]
         value: Value | None = None
         main: ast.expr | None = None
         for key in api.messages:

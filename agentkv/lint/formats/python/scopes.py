@@ -14,6 +14,7 @@ from agentkv.lint.formats.python.values import (
     Cls,
     Fn,
     Obj,
+    Str,
     Thing,
     Value,
 )
@@ -124,4 +125,6 @@ class Scopes(Base):
             best = either(best, other, Facts("unknown", why="assigned in several places"))
         if later and isinstance(best, Thing) and best.facts.level in ("build", "deploy"):
             return Thing(guess(name), name)
+        if isinstance(best, Str) and not best.bits and guess(name).level != "unknown":
+            return Thing(guess(name), name)  # empty at first: somebody fills it in
         return best

@@ -174,6 +174,9 @@ class Strings(Base):
                 out.append(bit)
                 continue
             value = named[bit.field]
+            if isinstance(value, Obj):
+                shown = nodes.get(bit.field)
+                value = self.shown(value, shown if shown is not None else ast.Name(bit.field))
             if bit.field.isdigit():
                 node = nodes.get(bit.field)
                 label = name_of(node) if node is not None else ""

@@ -44,6 +44,8 @@ def tools_use(value: Value, node: ast.expr | None, frame: Base) -> ToolsUse | No
     ):
         filtered = True
         detail = detail or f"`{value.name}`"
+    elif isinstance(value, Thing) and "question" in facts.traits:
+        filtered = filtered or rank(facts.level) > rank("unknown")
     dynamic = _dynamic(value)
     if dynamic is not None:
         detail = f"a schema holds {dynamic.why or 'a run-time value'}"
