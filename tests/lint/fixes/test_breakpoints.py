@@ -113,7 +113,9 @@ def test_a_marker_is_set_between_two(fix: Fix) -> None:
 
 
 def test_a_marker_on_a_message_that_is_a_text(fix: Fix) -> None:
-    turns = [{"role": "assistant" if n % 2 else "user", "content": f"turn {n}"} for n in range(24)]
+    turns: list[dict[str, Any]] = [
+        {"role": "assistant" if n % 2 else "user", "content": f"turn {n}"} for n in range(24)
+    ]
     turns.append({"role": "user", "content": [block("end", **EPHEMERAL)]})
     made = fix("r.json", request(*turns, system=SYSTEM), unsafe=False)
     assert marked(made) == [LONG[:12], "turn 14", "end"]

@@ -30,9 +30,7 @@ def notebook(*cells: str, as_lines: bool = True, language: str = "python", **mor
     made = [{"cell_type": "markdown", "metadata": {}, "source": ["# It is {time.time()}\n", "é"]}]
     for text in cells:
         source = text.splitlines(keepends=True) if as_lines else text
-        made.append(
-            {"cell_type": "code", "metadata": {}, "source": source, "outputs": []}  # type: ignore[dict-item]
-        )
+        made.append({"cell_type": "code", "metadata": {}, "source": source, "outputs": []})
     metadata = {"kernelspec": {"language": language, "name": "x"}}
     return json.dumps({"cells": made, "metadata": metadata, "nbformat": 4}, indent=1, **more)
 
