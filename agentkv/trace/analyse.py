@@ -37,7 +37,8 @@ SESSIONS = 20_000
 SHOWN_SESSIONS = 50
 
 MANY, CHANCE = 10, 0.02
-"""A loss of a single call is told in a log of fewer calls, or when it is this share of all tokens."""
+"""A loss of a single call is told in a log of fewer calls, or when it is this share of all tokens;
+one of a few calls in a hundred when it is a twentieth of it."""
 
 TWO_FORMS = ("KV310", "KV311", "KV312", "KV501", "KV504", "KV507", "KV707")
 """A text that is written in two forms is lost once only, and all the same no chance."""
@@ -188,13 +189,13 @@ class _Pass:
         return tuple(rows)
 
     def _by_chance(self, row: CauseRow) -> bool:
-        """What one call of many lost, and little of it: two prompts that happen to share a text."""
-        return (
-            row.count == 1
-            and row.rule not in TWO_FORMS
-            and self._requests >= MANY
-            and row.tokens_lost < CHANCE * self.replay.total.prompt
-        )
+        """What few calls of many lost, and little of it: prompts that happen to share a text."""
+        if row.rule in TWO_FORMS:
+            return False
+        share = row.tokens_lost / max(self.replay.total.prompt, 1)
+        if row.count == 1:
+            return self._requests >= MANY and share < CHANCE
+        return row.count <= self._requests // 100 and share < CHANCE / 20
 
     def report(
         self, rows: tuple[CauseRow, ...], mended: Tally | None, problems: Problems | None

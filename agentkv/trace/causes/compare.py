@@ -63,6 +63,8 @@ class _Comparer:
 
     def _moved(self) -> None:
         moved = self.aligned.moved
+        if moved and not self._one_set():
+            moved = tuple((i, j) for i, j in moved if not _paper(self.new[j]))
         if not moved:
             return
         for i, j in moved:
@@ -80,6 +82,12 @@ class _Comparer:
                 detail=f"{len(news)} parts stand in another order",
             )
         )  # fmt: skip
+
+    def _one_set(self) -> bool:
+        """Whether both prompts hold much the same documents; else they are others, found anew."""
+        old = {u.key for u in self.old if _paper(u)}
+        new = {u.key for u in self.new if _paper(u)}
+        return len(old & new) >= 0.6 * max(len(old), len(new))
 
     def _place_of(self, i: int, j: int) -> int:
         """Where the order parts: at the moved unit, or where what came behind it stands now."""
@@ -181,7 +189,10 @@ class _Comparer:
 
     def _gone(self, gone: list[Unit], come: list[Unit], place: int, closing: bool) -> None:
         unit = gone[0]
-        if unit.role == "system":
+        if all(_paper(u) for u in [*gone, *come]):
+            self._change(place, "text_changed", None, "text", unit, come[0] if come else None,
+                         content=True, closing=True)  # fmt: skip
+        elif unit.role == "system":
             self._change(place, "text_changed", "KV204", "text", unit, come[0] if come else None)
         elif closing or not self.same:
             self._change(place, "text_changed", None, "text", unit, come[0] if come else None,
@@ -193,7 +204,10 @@ class _Comparer:
         unit = come[0]
         behind = [a for a, _ in self.aligned.kept if self.new and _ >= block.place]
         only_closing = all(a in self.closing or self.old[a].answer for a in behind)
-        if unit.role == "system" and not self._talk_before(block.place):
+        if all(_paper(u) for u in come):
+            self._change(unit.start, "text_changed", None, "text", None, unit,
+                         content=True, closing=True)  # fmt: skip
+        elif unit.role == "system" and not self._talk_before(block.place):
             self._change(unit.start, "text_changed", "KV204", "text", None, unit)
         elif self.same and not only_closing:
             self._change(unit.start, "history_edited", "KV405", "text", None, unit)
@@ -224,6 +238,10 @@ class _Comparer:
                 content=content, closing=closing, detail=detail,
             )
         )  # fmt: skip
+
+
+def _paper(unit: Unit) -> bool:
+    return unit.kind == "document" or unit.part_kind == "documents"
 
 
 def _closing(old: Sequence[Unit], same: bool) -> frozenset[int]:

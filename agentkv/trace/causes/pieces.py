@@ -14,13 +14,15 @@ from urllib.parse import urlsplit
 from agentkv.engine.types import Reason
 from agentkv.trace.causes import cues
 from agentkv.trace.causes.change import Change, Run
-from agentkv.trace.causes.text import Edit, TextDiff, diff
+from agentkv.trace.causes.text import MAX_BLOCKS, Edit, TextDiff, diff
 from agentkv.trace.causes.units import Unit
 from agentkv.trace.causes.values import blanks_out
 
 CONTEXT = 160
 SIGNED = "the same address with another signature"
 MEDIA = ("image", "audio", "file")
+OPEN_BLOCKS = 6
+"""Stretches of a turn that are compared word by word: what it asks is new anyway."""
 SERIALISED: dict[str, str] = {"whitespace": "KV310", "unicode": "KV311", "locale": "KV312"}
 
 
@@ -51,6 +53,14 @@ def piece_changes(
             _change(new, new.start, reason, rule, "text", old.text, new.text, closing=closing)
         )
         return found
+    if new.kind == "document":
+        found.changes.append(
+            _change(
+                new, new.start, "text_changed", None, "text", old.text, new.text,
+                content=True, closing=True,
+            )
+        )  # fmt: skip
+        return found
     bare = cues.without_thoughts(old.text)
     if (
         bare is not None
@@ -68,7 +78,7 @@ def piece_changes(
         )
         found.runs.append(_run(new, 0, len(new.text), closing, old.answer))
         return found
-    result = diff(old.text, new.text)
+    result = diff(old.text, new.text, words=OPEN_BLOCKS if closing else MAX_BLOCKS)
     if settled or old.answer:
         _history(found, old, new, result, same_session)
     else:

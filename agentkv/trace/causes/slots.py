@@ -158,6 +158,9 @@ def judge(slot: Slot, constant: str | None) -> str | None:
         return "KV203"
     if cues.host(label):
         return "KV106"
+    there_or_not = sum(not was.strip() or not now.strip() for was, now, _ in slot.samples)
+    if there_or_not * 2 > len(slot.samples) and kind == "text":
+        return "KV204"
     named = sum(cues.names(now) for _, now, _ in slot.samples)
     if kind == "words":
         if named * 2 > len(slot.samples) or personal or cues.user(label):

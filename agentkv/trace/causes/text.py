@@ -22,7 +22,10 @@ MAX_CHUNKS = 3000
 MAX_WORDS = 700
 LEAST_RUN = 12
 """Characters of an unbroken stretch of words that still counts as having stayed."""
+MAX_BLOCKS = 64
 ALIKE = 0.3
+MUCH = 0.3
+"""Share of what differs that must have moved before it is called another order."""
 
 _CHUNK = re.compile(
     r"<[^<>\n]{1,80}>\n?|[^\n]*?(?:[.!?;](?=\s)[^\S\n]*|(?=<[^<>\n]{1,80}>)|\n|$)", re.DOTALL
@@ -83,8 +86,9 @@ def norm(chunk: str) -> str:
     return _ENUMERATOR.sub("", chunk).strip()
 
 
-def diff(old: str, new: str) -> TextDiff:
-    """Align two texts that are not equal."""
+def diff(old: str, new: str, *, words: int = MAX_BLOCKS) -> TextDiff:
+    """Align two texts that are not equal. `words`: how many stretches of lines that differ are
+    looked into word by word; where there are more, the texts are others."""
     first = _common(old, new)
     whole = _whole_change(old, new)
     if whole is not None:
@@ -140,6 +144,10 @@ def diff(old: str, new: str) -> TextDiff:
             at = (old_at, old_at + len(was), new_at, new_at + len(now))
             edits.append(_edit(old, new, *at, was=was, now=now))
             continue
+        words -= 1
+        if words < 0:
+            edits.append(_edit(old, new, old_at, old_at + len(was), new_at, new_at + len(now)))
+            continue
         inner, runs = _words(old, new, old_at, old_at + len(was), new_at, new_at + len(now))
         edits += inner
         kept += runs
@@ -192,6 +200,8 @@ def _moves(
     if order == sorted(order) and len(pairs) < 2:
         return set(), set(), None
     gone, come = {i for i, _ in pairs}, {j for _, j in pairs}
+    if sum(len(b[j]) for j in come) < MUCH * sum(len(b[j]) for _, news in blocks for j in news):
+        return set(), set(), None  # other items, a few of which were there before
     at, end = b_starts[min(come)], b_starts[max(come) + 1]
     old_at, old_end = a_starts[min(gone)], a_starts[max(gone) + 1]
     # Where the order parts is the first block that lost or won a moved chunk.
@@ -246,6 +256,11 @@ def _words(
                     b_starts[head + j2] + at,
                 )
             )
+    changed = sum(s[3] - s[2] for s in spans), sum(s[1] - s[0] for s in spans)
+    if len(spans) > MANY_SPANS and (
+        changed[0] > (1 - ALIKE) * len(now) or changed[1] > (1 - ALIKE) * len(was)
+    ):
+        return [_edit(old, new, old_at, old_end, at, end)], []
     spans = _merge(old, new, [_widen(old, new, s) for s in spans])
     edits = [_edit(old, new, *s) for s in spans]
     runs: list[tuple[int, int]] = []
@@ -270,6 +285,7 @@ def _related(a: list[str], b: list[str]) -> bool:
     return len(mine & theirs) >= RELATED * min(len(mine), len(theirs))
 
 
+MANY_SPANS = 8
 SHORT_WORDS = 80
 RELATED = 0.1
 """Share of the shorter text's phrases."""

@@ -32,6 +32,8 @@ ValueKind = Literal[
 `SHORT` words; `text`: more."""
 
 SHORT = 8
+LONG = 200
+"""Characters; longer texts are no values."""
 
 _MONTHS = [
     "january",
@@ -399,10 +401,14 @@ def _figures(text: str) -> tuple[str, ...]:
 def kind_of_change(old: str, new: str) -> ValueKind:
     """What a value is that was `old` and is `new`; the less telling of the two when they differ."""
     a, b = old.strip(), new.strip()
+    if min(len(a), len(b)) > LONG and abs(len(a) - len(b)) > 0.3 * max(len(a), len(b)):
+        return "text"
     if blanks_out(old) == blanks_out(new):
         return "whitespace"
     if plain(a) == plain(b) or blanks_out(plain(a)) == blanks_out(plain(b)):
         return "unicode"
+    if min(len(a), len(b)) > LONG:
+        return "text"
     if same_but_locale(a, b):
         return "locale"
     kinds = [kind_of(t) for t in (a, b) if t]

@@ -6,7 +6,7 @@ import re
 from difflib import SequenceMatcher
 
 _BITS = re.compile(r"\w+|[^\w\s]|\s+")
-_END = re.compile(r"\n|[.!?;](?=\s)[^\S\n]*")
+_END = re.compile(r"\n|[.!?;](?=\s)[^\S\n]*\n?")
 LABEL = 120
 """Characters of a line around a value that move with it at most."""
 LONG = 3000
