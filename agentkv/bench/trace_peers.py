@@ -105,7 +105,7 @@ def run(
             try:
                 look(long, "clock")
                 row["requests_per_second"] = requests / (time.perf_counter() - start)
-            except (PeerFailed, subprocess.TimeoutExpired) as error:
+            except PeerFailed as error:
                 report.notes.append(f"{name} on {requests:,} long requests: {error}")
                 row["requests_per_second"] = None
             report.rows.append(row)
@@ -237,7 +237,10 @@ def _run(command: Sequence[str | Path]) -> subprocess.CompletedProcess[str]:
     """Output of a peer. No peer needs the network for what is asked of it here."""
     env = {**os.environ, "HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error"}
     words = [str(word) for word in command]
-    return subprocess.run(words, capture_output=True, text=True, timeout=SECONDS, env=env)
+    try:
+        return subprocess.run(words, capture_output=True, text=True, timeout=SECONDS, env=env)
+    except subprocess.TimeoutExpired:
+        raise PeerFailed(f"no answer in {SECONDS} s") from None
 
 
 def _last_words(done: subprocess.CompletedProcess[str]) -> str:

@@ -1,7 +1,7 @@
 """`analyse`: a log as a `TraceReport`, in one pass over it, and two more for the rate if mended.
 
 Memory does not grow with the log: what is compared with is bounded (see `causes.memory`), the
-unlimited cache holds 24 million ids at most and says so when it had to forget, sessions and
+unlimited cache holds 16 million ids at most and says so when it had to forget, sessions and
 prefixes are counted up to a limit.
 """
 
@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from agentkv.trace.caches.base import CacheModel, namespace_of
 from agentkv.trace.caches.choose import cache_model
-from agentkv.trace.caches.radix import RadixCache
+from agentkv.trace.caches.radix import UNLIMITED, RadixCache
 from agentkv.trace.call import Call, Where
 from agentkv.trace.causes.finder import Finder
 from agentkv.trace.causes.rules import EVICTED
@@ -35,10 +35,12 @@ from agentkv.trace.timeline import Timeline
 
 SESSIONS = 20_000
 SHOWN_SESSIONS = 50
+ALONE = 4_000_000
+"""Ids that are held to tell what sessions reuse of their own: it is used soon or never."""
 
 MANY, CHANCE = 10, 0.02
 """A loss of a single call is told in a log of fewer calls, or when it is this share of all tokens;
-one of a few calls in a hundred when it is a twentieth of it."""
+of one call in a hundred when it is a twentieth of that, of more a hundredth."""
 
 TWO_FORMS = ("KV310", "KV311", "KV312", "KV501", "KV504", "KV507", "KV707")
 """A text that is written in two forms is lost once only, and all the same no chance."""
@@ -89,6 +91,7 @@ def analyse(
             first=list(problems.first),
             formats=Counter(problems.formats),
         )
+    one.release()
     rows = one.causes()
     names = [row.fix for row in rows if row.fix is not None]
     mended: Tally | None = None
@@ -108,8 +111,10 @@ class _Pass:
     def __init__(self, renderer: Renderer, cache: CacheModel) -> None:
         self.renderer = renderer
         self.replay = Replay(cache)
-        self._free = RadixCache("agentkv")
-        self._alone = RadixCache("agentkv")
+        ideal = isinstance(cache, RadixCache) and cache.ideal
+        self._free = None if ideal else RadixCache("agentkv")
+        """The unlimited cache of the ceiling, where it is not the one that is replayed."""
+        self._alone = RadixCache("agentkv", held_ids=ALONE)
         self._limited = isinstance(cache, RadixCache) and cache.size is not None
         self._finder = Finder()
         self._threads = Threads()
@@ -135,15 +140,15 @@ class _Pass:
         place = self._threads.place(call)
         namespace = namespace_of(call)
         n = rendered.tokens
-        free = self._free.call(call, rendered, namespace)
         hit = self.replay.call(call, rendered)
+        free = hit if self._free is None else self._free.call(call, rendered, namespace)
         own = self._alone.call(call, rendered, (*namespace, ("session", place.session)))
         self._within += min(hit.cached, own.cached)
         reasons: dict[str, float] = {}
         lost = 0
         if call.parts:
             loss = self._finder.call(
-                call, rendered, session=place.session, namespace=namespace, matched=free.cached
+                call, rendered, session=place.thread, namespace=namespace, matched=free.cached
             )
             lost, reasons = loss.tokens, {str(k): v for k, v in loss.by_reason.items()}
         else:
@@ -163,6 +168,12 @@ class _Pass:
         )
         self._prefixes.add(call, rendered, hit.cached)
         self._requests += 1
+
+    def release(self) -> None:
+        """The log is read: the caches may go before it is read again."""
+        for cache in (self._free, self._alone, self.replay.cache):
+            if isinstance(cache, RadixCache):
+                cache.release()
 
     def causes(self) -> tuple[CauseRow, ...]:
         rows = [r for r in self._finder.ledger.rows() if not self._by_chance(r)]
@@ -195,7 +206,7 @@ class _Pass:
         share = row.tokens_lost / max(self.replay.total.prompt, 1)
         if row.count == 1:
             return self._requests >= MANY and share < CHANCE
-        return row.count <= self._requests // 100 and share < CHANCE / 20
+        return share < CHANCE / 20 and (row.count <= self._requests // 100 or share < CHANCE / 100)
 
     def report(
         self, rows: tuple[CauseRow, ...], mended: Tally | None, problems: Problems | None
@@ -307,9 +318,9 @@ class _Pass:
                 f"{self._hashed:,} calls are hashes of blocks: their rates are exact, and nothing "
                 "can be said of causes."
             )
-        if self._free.capped or self.replay.cache.capped:
+        if self.replay.cache.capped or (self._free is not None and self._free.capped):
             notes.append(
-                "The unlimited cache reached 24 million tokens and had to forget the oldest; "
+                f"The unlimited cache reached {UNLIMITED:,} tokens and had to forget the oldest; "
                 "ceilings are a little too low."
             )
         if self.renderer.template_failures:

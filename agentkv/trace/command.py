@@ -288,7 +288,8 @@ def redact(common: Common, options: RedactOptions) -> int:
         else:
             count = 0
             with path.open("x", encoding="utf-8", errors="backslashreplace") as out:
-                for count, line in enumerate(lines, 1):  # noqa: B007
+                for line in lines:
                     out.write(line.rstrip("\n") + "\n")
+                    count += 1
             say(f"{count:,} calls written to {path}")
         return _account(logs.problems)

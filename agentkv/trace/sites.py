@@ -27,7 +27,7 @@ SAME_TOOLS = 0.3
 class _Site:
     name: str
     tools: frozenset[str]
-    words: frozenset[str]
+    words: frozenset[int]
 
 
 class Sites:
@@ -59,7 +59,7 @@ class Sites:
             p.name or p.key for part in setting if part.kind == "tools" for p in part.pieces
         )
         said = next((p for p in setting if p.kind != "tools"), None)
-        words = words_of(p.text for p in said.pieces) if said is not None else frozenset[str]()
+        words = words_of(p.text for p in said.pieces) if said is not None else frozenset[int]()
         best, most = None, 0.0
         for site in reversed(self._sites.values()):
             told = alike(words, site.words)

@@ -12,6 +12,7 @@ of pictures beside a text make no difference. Bounded: the least recent conversa
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -57,8 +58,8 @@ class _Thread:
     group: str = ""
     exact: int = 0
     """Of its last message, to the byte."""
-    words: frozenset[str] = frozenset()
-    """Of its last message."""
+    words: array[int] = field(default_factory=lambda: array("q"))
+    """Of its last message, hashed; a set of them would be twenty times as large."""
     used: int = 0
 
 
@@ -162,8 +163,11 @@ class Threads:
         words = words_of(p.text for p in said[0].pieces if p.kind != "image")
         for name in self._fresh.get(group, ()):
             thread = self._threads.get(name)
-            if thread is not None and len(thread.keys) == 1 and _reworded(thread.words, words):
-                found.append((alike(thread.words, words), thread.used, thread))
+            if thread is None or len(thread.keys) != 1:
+                continue
+            old = frozenset(thread.words)
+            if _reworded(old, words):
+                found.append((alike(old, words), thread.used, thread))
         return max(found, key=lambda f: f[:2])[2] if found else None
 
     # -- memory
@@ -176,7 +180,7 @@ class Threads:
         thread.group = group
         thread.exact = _exact(said)
         last = said[-1].pieces if said else ()
-        thread.words = words_of(p.text for p in last if p.kind != "image")
+        thread.words = array("q", words_of(p.text for p in last if p.kind != "image"))
         thread.used = self._clock
 
     def _remember(self, thread: _Thread) -> None:
@@ -284,10 +288,10 @@ def _same_words(thread: _Thread, said: Sequence[Part], keys: Sequence[int]) -> b
     if place < 1 or len(keys) <= place + 1 or thread.keys[:place] != keys[:place]:
         return False
     words = words_of(p.text for p in said[place].pieces if p.kind != "image")
-    return _reworded(thread.words, words)
+    return _reworded(frozenset(thread.words), words)
 
 
-def _reworded(old: frozenset[str], new: frozenset[str]) -> bool:
+def _reworded(old: frozenset[int], new: frozenset[int]) -> bool:
     if min(len(old), len(new)) < LONG_ENOUGH:
         return old == new and bool(old)
     return len(old ^ new) <= max(1, 0.12 * len(old | new)) or contained(old, new) >= 0.9

@@ -18,9 +18,11 @@ from zlib import crc32
 import numpy as np
 
 from agentkv.engine.types import IntArray
+from agentkv.trace.call import digest
 
 CACHED_IDS = 4_000_000
 VOCABULARY = 500_000
+LONG = 64
 
 _BITS = re.compile(
     r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff]"
@@ -55,20 +57,21 @@ class Encoder:
             self._real = real
             self.name, self.exact = str(path), True
             self._encode = lambda text: np.array(
-                real.encode(text, add_special_tokens=False).ids, dtype=np.int32
+                real.encode(_whole(text), add_special_tokens=False).ids, dtype=np.int32
             )
 
     def encode(self, text: str, key: str | None = None) -> IntArray:
         """Ids of a text: int32 `[n]`, not to be written to. `key` stands for it in the cache."""
         if not text:
             return _NONE
-        name = text if key is None else key
+        # No key looks so as a text does here, and a long text is not kept for its own sake.
+        name = key or "\0" + (text if len(text) < LONG else digest(text))
         found = self._cache.get(name)
         if found is not None:
             self._cache.move_to_end(name)
             return found
         ids = self._encode(text)
-        if len(ids) < CACHED_IDS // 4 and (key is not None or len(text) < 200):
+        if len(ids) < CACHED_IDS // 4:
             self._cache[name] = ids
             self._cached += len(ids)
             while self._cached > CACHED_IDS:
@@ -137,9 +140,19 @@ def _load(given: Path) -> tuple[Path, Any]:
             f"reading {path} needs the package `tokenizers`: pip install tokenizers."
         ) from error
     try:
-        return path, Tokenizer.from_file(str(path))
+        found = Tokenizer.from_file(str(path))
     except Exception as error:  # the library raises bare Exceptions
         raise TokenizerUnusable(f"{path} is no tokenizer.json: {error}") from error
+    found.no_truncation()
+    found.no_padding()
+    return path, found
+
+
+def _whole(text: str) -> str:
+    """Half a surrogate pair (logs cut strings anywhere) is no text for a tokenizer."""
+    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode(
+        "utf-16", "replace"
+    )  # fmt: skip
 
 
 _NONE = np.empty(0, dtype=np.int32)

@@ -15,6 +15,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import numpy as np
 import torch
@@ -88,10 +89,7 @@ class PoolMover:
         if self.disk is None:
             return []
         store = self.disk
-        return [
-            (g.tag, store.path(g), g.start, lambda g=g: store.remove(g))  # type: ignore[misc]
-            for g in store.victims()
-        ]
+        return [(g.tag, store.path(g), g.start, partial(store.remove, g)) for g in store.victims()]
 
     def tag(self, namespace: Namespace) -> str:
         return tag_of(namespace)

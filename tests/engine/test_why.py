@@ -9,7 +9,14 @@ import pytest
 
 from agentkv.engine.kv.tree import Namespace
 from agentkv.engine.types import Miss, RenderedPrompt, Span
-from agentkv.engine.why import PER_SESSION, SESSIONS, Explainer, Whereabouts
+from agentkv.engine.why import (
+    PER_SESSION,
+    SESSIONS,
+    Earlier,
+    Explainer,
+    Whereabouts,
+    compare,
+)
 
 NS = (("salt", None),)
 
@@ -253,3 +260,19 @@ def test_memory_is_bounded() -> None:
             prompt(user(0, str(i))), namespace=NS, session="one", matched=0, known=0, page_size=1
         )
     assert len(s.explainer._sessions[NS, "one"]) == PER_SESSION
+
+
+def test_compare_is_the_same_without_an_engine() -> None:
+    """What logs are judged with: the reason, and the token at which the two part."""
+    old = prompt(TOOLS, Part("messages[0]", "instructions", "It is 12:00."), user(1, "hi"), GEN)
+    new = prompt(TOOLS, Part("messages[0]", "instructions", "It is 12:01."), user(1, "hi"), GEN)
+    found = compare(new, Earlier(old.token_ids, old.spans))
+    at = len(TOOLS.text) + len("It is 12:0")
+    assert (found.reason, found.at) == ("text_changed", at)
+    grown = prompt(
+        TOOLS, SYSTEM, user(1, "hi", "history"), Part("messages[2]", "history", "<assistant>x")
+    )
+    before = prompt(TOOLS, SYSTEM, user(1, "hi"), GEN)
+    assert compare(grown, Earlier(before.token_ids, before.spans)).reason == "appended"
+    bare = compare(RenderedPrompt(token_ids=new.token_ids), Earlier(old.token_ids))
+    assert (bare.reason, bare.at) == ("text_changed", at)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from agentkv.engine.why import common_prefix
-from agentkv.trace.call import Call, Part, Piece, Where
+from agentkv.trace.call import Call, Part, Piece, Where, digest
 from agentkv.trace.render import Renderer
 from agentkv.trace.tokens import Encoder, TokenizerUnusable, opaque
 from tests.trace.build import call, chat
@@ -101,3 +102,28 @@ def test_a_tokenizer_that_is_not_there_is_named(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text("{}")
     with pytest.raises(TokenizerUnusable, match=r"no tokenizer\.json"):
         Renderer(tokenizer=tmp_path)
+
+
+def test_a_tokenizer_cuts_nothing_off_and_takes_half_a_surrogate(
+    smollm2_dir: Path, tmp_path: Path
+) -> None:
+    found = json.loads((smollm2_dir / "tokenizer.json").read_text("utf-8"))
+    found["truncation"] = {
+        "direction": "Right", "max_length": 4, "strategy": "LongestFirst", "stride": 0,
+    }  # fmt: skip
+    (tmp_path / "tokenizer.json").write_text(json.dumps(found), "utf-8")
+    text = "the ship leaves at ten, and the harbour is empty"
+    assert (Encoder(tmp_path).encode(text) == Encoder(smollm2_dir).encode(text)).all()
+    assert len(Encoder(smollm2_dir).encode("half of it: \ud83d")) > 4
+    assert len(Encoder().encode("half of it: \ud83d")) > 4
+
+
+def test_ids_come_from_the_cache_only_for_the_same_text() -> None:
+    encoder = Encoder()
+    long = [f"{n} " + "word " * 100 for n in range(3)]
+    fresh = [Encoder().encode(t).tolist() for t in long]
+    assert [encoder.encode(t).tolist() for t in long * 2] == fresh * 2
+    # A text that reads like the key of a piece is not that piece.
+    key = digest("something")
+    encoder.encode("a piece of text", key)
+    assert encoder.encode(key).tolist() == Encoder().encode(key).tolist()

@@ -68,7 +68,7 @@ class ToolSerialisationDrift(ToolsRule):
                 "unsorted_json" not in spot.traits
                 or not about
                 or spot.level in ("build", "turn", "call")
-                or (spot.level == "deploy" and spot.hole.known)
+                or (spot.level == "deploy" and (spot.hole.known or "tools" not in spot.traits))
             ):
                 continue
             tokens = spot.behind + context.traffic.tool_tokens

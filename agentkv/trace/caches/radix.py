@@ -65,6 +65,7 @@ class RadixCache:
         self._trees: dict[int, AgingTree] = {}
         self._ages: dict[int, _Ages] = {}
         self._capped = False
+        self._gone = 0
 
     @property
     def name(self) -> str:
@@ -75,6 +76,22 @@ class RadixCache:
         return self._capped
 
     @property
+    def ideal(self) -> bool:
+        """Whether it serves every token that any cache could."""
+        return (
+            self.size is None
+            and self._page == self._step == 1
+            and self._seconds is None
+            and self._least is None
+        )
+
+    def release(self) -> None:
+        """Give its memory back; what was counted stays. For when the replay is over."""
+        self._gone = self.evicted
+        self._trees.clear()
+        self._ages.clear()
+
+    @property
     def held(self) -> int:
         """Tokens in the cache now."""
         return sum(tree.held * per for per, tree in self._trees.items())
@@ -82,7 +99,8 @@ class RadixCache:
     @property
     def evicted(self) -> int:
         """Tokens that were evicted, or expired, so far."""
-        return sum(tree.evicted_tokens_total * per for per, tree in self._trees.items())
+        now = sum(tree.evicted_tokens_total * per for per, tree in self._trees.items())
+        return self._gone + now
 
     def call(self, call: Call, rendered: Rendered, namespace: Namespace) -> Hit:
         per = rendered.per_id

@@ -17,7 +17,7 @@ from agentkv.trace.causes.change import Change, Comparison, Run
 from agentkv.trace.causes.tools import tool_changes
 from agentkv.trace.causes.units import Alignment, Block, Unit, align
 
-CONTEXT = 160
+CONTEXT = 300
 """Characters of text kept for an example."""
 
 

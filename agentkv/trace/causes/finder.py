@@ -104,8 +104,9 @@ class Finder:
             return loss or Loss("appended"), True
         loss = self._against(past, previous, matched, same=True)
         if loss is None and not _continues(past, previous):
-            near = self.memory.nearest(past.call, past.namespace, past.session)
-            if near is not None:
+            # One name for calls that have nothing to do with each other.
+            near = self.memory.nearest(past.call, past.namespace, None)
+            if near is not None and near is not previous:
                 loss = self._against(past, near, matched, same=False)
         if loss is not None:
             return loss, False

@@ -65,7 +65,7 @@ class Ledger:
         """Add one call's losses. `shares`: tokens by index of a change; `behind`: some of the text
         that stayed behind it. Returns the tokens, and those by reason."""
         by_reason: defaultdict[Reason, float] = defaultdict(float)
-        places: list[tuple[Key, int]] = []
+        places: list[tuple[Key, int, int]] = []
         for index, tokens in shares.items():
             change = changes[index]
             key = self._key(change)
@@ -85,11 +85,11 @@ class Ledger:
                 same_day=_same(_day(past.call), _day(other.call)),
             )
             by_reason[change.reason] += tokens
-            places.append((key, change.at))
+            places.append((key, change.at, change.at + len(change.now) // 4))
             self._example(key, past, other, change, tokens)
-        for key, at in places:
-            for other_key, there in places:
-                if key != other_key and abs(at - there) <= NEAR:
+        for key, at, end in places:
+            for other_key, there, other_end in places:
+                if key != other_key and at - NEAR <= other_end and there - NEAR <= end:
                     self.slots[key].beside[other_key] += 1
         total = sum(shares.values())
         self.lost += total
@@ -214,7 +214,7 @@ class Ledger:
 
 def _rank(rule: str | None) -> int:
     """How much a rule says of the value beside it."""
-    order = ("KV312", "KV202", "KV101", "KV102", "KV203", "KV403")
+    order = ("KV312", "KV202", "KV101", "KV102", "KV203", "KV403", "KV207", "KV308", "KV309")
     return len(order) - order.index(rule) if rule in order else 0
 
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter, OrderedDict
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable
 from dataclasses import dataclass
 
 import numpy as np
 
 from agentkv.engine.types import IntArray
-from agentkv.trace.call import Call
+from agentkv.trace.call import Call, Piece
 from agentkv.trace.causes.units import Unit, answer_units, units
 from agentkv.trace.render import Rendered
 
@@ -22,6 +22,7 @@ SESSIONS = 2048
 OTHERS = 256
 LINES = 100_000
 HOLDERS = 6
+PIECES = 1024
 LEAST_LINE = 16
 _DIGITS = re.compile(r"\d+")
 _ENDS = re.compile(r"[.!?;]\s|\n")
@@ -61,7 +62,8 @@ class Memory:
     def __init__(self) -> None:
         self._sessions: OrderedDict[str, Past] = OrderedDict()
         self._others: OrderedDict[int, Past] = OrderedDict()
-        self._lines: OrderedDict[int, list[int]] = OrderedDict()
+        self._lines: OrderedDict[int, tuple[int, ...]] = OrderedDict()
+        self._pieces: OrderedDict[str, dict[int, int]] = OrderedDict()
 
     def previous(self, session: str) -> Past | None:
         return self._sessions.get(session)
@@ -77,19 +79,18 @@ class Memory:
         self._others[past.request] = past
         while len(self._others) > OTHERS:
             self._others.popitem(last=False)
-        for line, _ in _lines(past.call):
-            holders = self._lines.pop(line, [])
-            if past.request not in holders:
-                holders = [*holders[-HOLDERS + 1 :], past.request]
-            self._lines[line] = holders
+        for line in self._lines_of(past.call):
+            self._lines[line] = (*self._lines.pop(line, ())[-HOLDERS + 1 :], past.request)
         while len(self._lines) > LINES:
             self._lines.popitem(last=False)
 
-    def nearest(self, call: Call, namespace: tuple[Hashable, ...], session: str) -> Past | None:
-        """The call of another session that shares most with this one; the later of two equal ones,
-        and rather one with the same model."""
+    def nearest(
+        self, call: Call, namespace: tuple[Hashable, ...], session: str | None
+    ) -> Past | None:
+        """The call of another session than `session` (None: of any) that shares most with this one;
+        the later of two equal ones, and rather one with the same model."""
         score: Counter[int] = Counter()
-        for line, size in _lines(call):
+        for line, size in self._lines_of(call).items():
             for request in self._lines.get(line, ()):
                 score[request] += size
         best: Past | None = None
@@ -106,23 +107,30 @@ class Memory:
             best = next((p for p in reversed(self._others.values()) if p.session != session), None)
         return best
 
+    def _lines_of(self, call: Call) -> dict[int, int]:
+        """Lines of a prompt's head, by hash, with their sizes."""
+        out: dict[int, int] = {}
+        for part in call.parts[:HEAD_PARTS]:
+            for piece in part.pieces:
+                lines = self._pieces.get(piece.key)
+                if lines is None:
+                    lines = self._pieces[piece.key] = _lines(piece)
+                    if len(self._pieces) > PIECES:
+                        self._pieces.popitem(last=False)
+                out.update(lines)
+        return out
 
-def _lines(call: Call) -> Iterator[tuple[int, int]]:
-    """Hash and size of each line (or whole piece, where it is JSON or no text) of a prompt's head."""
-    seen: set[int] = set()
-    for part in call.parts[:HEAD_PARTS]:
-        for piece in part.pieces:
-            if piece.kind in ("text", "document", "tool_result") and not piece.redacted:
-                for bit in _bits(piece.text):
-                    if len(bit) >= LEAST_LINE and (key := hash(bit)) not in seen:
-                        seen.add(key)
-                        yield key, len(bit)
-            elif (key := hash(piece.key)) not in seen:
-                seen.add(key)
-                yield key, min(piece.size, 4000)
-            if piece.name and (key := hash(("name", piece.name))) not in seen:
-                seen.add(key)
-                yield key, 20
+
+def _lines(piece: Piece) -> dict[int, int]:
+    """Hash and size of each line, or of the whole, where it is JSON or no text."""
+    out: dict[int, int] = {}
+    if piece.kind in ("text", "document", "tool_result") and not piece.redacted:
+        out = {hash(bit): len(bit) for bit in _bits(piece.text) if len(bit) >= LEAST_LINE}
+    else:
+        out[hash(piece.key)] = min(piece.size, 4000)
+    if piece.name:
+        out[hash(("name", piece.name))] = 20
+    return out
 
 
 def _bits(text: str) -> list[str]:

@@ -14,11 +14,12 @@ from urllib.parse import urlsplit
 from agentkv.engine.types import Reason
 from agentkv.trace.causes import cues
 from agentkv.trace.causes.change import Change, Run
-from agentkv.trace.causes.text import MAX_BLOCKS, Edit, TextDiff, diff
+from agentkv.trace.causes.text import MAX_BLOCKS, TextDiff, common_stretch, diff
 from agentkv.trace.causes.units import Unit
 from agentkv.trace.causes.values import blanks_out
+from agentkv.trace.causes.words import Edit
 
-CONTEXT = 160
+CONTEXT = 300
 SIGNED = "the same address with another signature"
 MEDIA = ("image", "audio", "file")
 OPEN_BLOCKS = 6
@@ -77,6 +78,14 @@ def piece_changes(
             _change(new, new.start, "history_edited", "KV407", "json", old.text, new.text)
         )
         found.runs.append(_run(new, 0, len(new.text), closing, old.answer))
+        return found
+    if closing and not common_stretch(old.text, new.text):
+        found.changes.append(
+            _change(
+                new, new.start, "text_changed", None, "text", old.text, new.text,
+                content=True, closing=True,
+            )
+        )  # fmt: skip
         return found
     result = diff(old.text, new.text, words=OPEN_BLOCKS if closing else MAX_BLOCKS)
     if settled or old.answer:

@@ -158,6 +158,9 @@ def judge(slot: Slot, constant: str | None) -> str | None:
         return "KV203"
     if cues.host(label):
         return "KV106"
+    if kind == "text" and cues.examples("\n".join(texts)) and not cues.documents(label):
+        # Drawn from a few, or chosen for the question out of many.
+        return "KV308" if len(slot.values) <= max(8, slot.changes // 2) else "KV309"
     there_or_not = sum(not was.strip() or not now.strip() for was, now, _ in slot.samples)
     if there_or_not * 2 > len(slot.samples) and kind == "text":
         return "KV204"
@@ -166,8 +169,6 @@ def judge(slot: Slot, constant: str | None) -> str | None:
         if named * 2 > len(slot.samples) or personal or cues.user(label):
             return "KV202"
         return "KV104" if len(slot.values) <= 8 and slot.changes >= 8 else "KV201"
-    if cues.examples(near):
-        return "KV309"
     if cues.documents(near):
         return "KV207"
     return "KV202" if personal else "KV201"

@@ -9,28 +9,30 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from dataclasses import dataclass
-from difflib import SequenceMatcher
-from typing import Literal
 
-from agentkv.trace.causes.values import ValueKind, around, blanks_out, kind_of_change, plain
-
-ChangeKind = ValueKind | Literal["reorder", "json"]
+from agentkv.trace.causes.values import LONG, blanks_out, plain
+from agentkv.trace.causes.words import (
+    LEAST_RUN,
+    ChangeKind,
+    Edit,
+    changed_words,
+    edit_of,
+    label_of,
+    matcher,
+    starts_of,
+)
 
 MAX_CHUNKS = 3000
-MAX_WORDS = 700
-LEAST_RUN = 12
-"""Characters of an unbroken stretch of words that still counts as having stayed."""
 MAX_BLOCKS = 64
-ALIKE = 0.3
+STRETCH = 10
 MUCH = 0.3
 """Share of what differs that must have moved before it is called another order."""
 
 _CHUNK = re.compile(
     r"<[^<>\n]{1,80}>\n?|[^\n]*?(?:[.!?;](?=\s)[^\S\n]*|(?=<[^<>\n]{1,80}>)|\n|$)", re.DOTALL
 )
-_WORD = re.compile(r"\w+|\s+|[^\w\s]")
 _ENUMERATOR = re.compile(
     r"^\s*(?:[-*•#]+\s*)?(?:(?:doc(?:ument)?|source|passage|context|chunk|example|result|"
     r"ref(?:erence)?|item|snippet|excerpt|article)s?\s*)?(?:[\[(#<]?\d+[\])>.:]+|#?\d+(?=\s*$|\s*[:(]))"
@@ -43,24 +45,6 @@ _SCORE = re.compile(
 )
 _TAG = re.compile(r"^\s*<[^<>]*>\s*$")
 _DIGITS = re.compile(r"\d+")
-
-
-@dataclass(frozen=True, slots=True)
-class Edit:
-    """`old[old_at:old_end]` became `new[at:end]`.
-
-    `label`: what stands in front of it on its line. `moved`: of a reorder, the texts that moved.
-    """
-
-    kind: ChangeKind
-    old_at: int
-    old_end: int
-    at: int
-    end: int
-    was: str
-    now: str
-    label: str = ""
-    moved: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +70,28 @@ def norm(chunk: str) -> str:
     return _ENUMERATOR.sub("", chunk).strip()
 
 
+def common_stretch(old: str, new: str) -> bool:
+    """Whether two texts share some ten words in a row (or, without blanks, 64 characters): a cheap
+    look before two long ones are aligned."""
+    if min(len(old), len(new)) < LONG:
+        return True
+    if blanks_out(old) == blanks_out(new):
+        return True
+    for a, b in ((old.split(), new.split()), (_pairs(old), _pairs(new))):
+        n = STRETCH
+        seen = {tuple(a[i : i + n]) for i in range(len(a) - n + 1)}
+        if any(tuple(b[i : i + n]) in seen for i in range(len(b) - n + 1)):
+            return True
+        if len(a) > len(old) // 40:
+            return False  # it has blanks, so its words are its words
+    return False
+
+
+def _pairs(text: str) -> list[str]:
+    """Eight characters each, for scripts without blanks; cut at punctuation."""
+    return [part[i : i + 8] for part in re.split(r"\W+", text) for i in range(0, len(part), 8)]
+
+
 def diff(old: str, new: str, *, words: int = MAX_BLOCKS) -> TextDiff:
     """Align two texts that are not equal. `words`: how many stretches of lines that differ are
     looked into word by word; where there are more, the texts are others."""
@@ -93,17 +99,17 @@ def diff(old: str, new: str, *, words: int = MAX_BLOCKS) -> TextDiff:
     whole = _whole_change(old, new)
     if whole is not None:
         edit = Edit(
-            whole, first, len(old), first, len(new), old[first:], new[first:], _label(new, first)
+            whole, first, len(old), first, len(new), old[first:], new[first:], label_of(new, first)
         )
-        return TextDiff((edit,), ((0, first), (first, len(new))), 1.0)
-    a, b = chunks(old), chunks(new)
+        return TextDiff((edit,), _cut(_join([(0, len(new))]), [first]), 1.0)
+    a, b = _parts(old, new, first)
     head = 0
     while head < min(len(a), len(b)) and a[head] == b[head]:
         head += 1
     tail = 0
     while tail < min(len(a), len(b)) - head and a[-1 - tail] == b[-1 - tail]:
         tail += 1
-    a_starts, b_starts = _starts(a), _starts(b)
+    a_starts, b_starts = starts_of(a), starts_of(b)
     mid_a, mid_b = range(head, len(a) - tail), range(head, len(b) - tail)
     kept: list[tuple[int, int]] = [(0, b_starts[head]), (b_starts[len(b) - tail], len(new))]
     same: list[tuple[int, int]] = []
@@ -111,14 +117,21 @@ def diff(old: str, new: str, *, words: int = MAX_BLOCKS) -> TextDiff:
     if max(len(mid_a), len(mid_b)) > MAX_CHUNKS:
         blocks.append((mid_a, mid_b))
     else:
-        for tag, i1, i2, j1, j2 in _matcher(
+        for tag, i1, i2, j1, j2 in matcher(
             [a[i] for i in mid_a], [b[j] for j in mid_b]
         ).get_opcodes():
-            if tag == "equal":
-                kept.append((b_starts[head + j1], b_starts[head + j2]))
-                same += [(head + i1 + d, head + j1 + d) for d in range(i2 - i1)]
-            else:
-                blocks.append((range(head + i1, head + i2), range(head + j1, head + j2)))
+            olds, news = range(head + i1, head + i2), range(head + j1, head + j2)
+            if tag == "equal" and any(b[j].strip() for j in news):
+                kept.append((b_starts[news.start], b_starts[news.stop]))
+                same += zip(olds, news, strict=True)
+            elif blocks and (blocks[-1][0].stop, blocks[-1][1].stop) == (olds.start, news.start):
+                # Blank lines alone do not hold two changes apart.
+                blocks[-1] = (
+                    range(blocks[-1][0].start, olds.stop),
+                    range(blocks[-1][1].start, news.stop),
+                )
+            elif tag != "equal":
+                blocks.append((olds, news))
     gone, come, edit_moved = _moves(a, b, blocks, a_starts, b_starts, same)
     kept += [(b_starts[j], b_starts[j + 1]) for j in come]
     edits: list[Edit] = [] if edit_moved is None else [edit_moved]
@@ -142,19 +155,33 @@ def diff(old: str, new: str, *, words: int = MAX_BLOCKS) -> TextDiff:
         unbroken = old.startswith(was, old_at) and new.startswith(now, new_at)
         if edit_moved is not None and not unbroken:  # moved chunks stand in between
             at = (old_at, old_at + len(was), new_at, new_at + len(now))
-            edits.append(_edit(old, new, *at, was=was, now=now))
+            edits.append(edit_of(old, new, *at, was=was, now=now))
             continue
         words -= 1
         if words < 0:
-            edits.append(_edit(old, new, old_at, old_at + len(was), new_at, new_at + len(now)))
+            edits.append(edit_of(old, new, old_at, old_at + len(was), new_at, new_at + len(now)))
             continue
-        inner, runs = _words(old, new, old_at, old_at + len(was), new_at, new_at + len(now))
+        inner, runs = changed_words(old, new, old_at, old_at + len(was), new_at, new_at + len(now))
         edits += inner
         kept += runs
     edits.sort(key=lambda e: (e.at, e.end))
     runs_all = _cut(_join(kept), [e.at for e in edits])
     stayed = sum(e - s for s, e in runs_all)
     return TextDiff(tuple(edits), runs_all, stayed / max(len(old), len(new), 1))
+
+
+def _parts(old: str, new: str, first: int) -> tuple[list[str], list[str]]:
+    """Chunks of both; what they begin and end with in common, in whole lines, is one chunk each."""
+    front = max(old.rfind("\n", 0, first), old.rfind(". ", 0, first)) + 1
+    back = _common(old[front:][::-1], new[front:][::-1])
+    starts = [old.find(mark, len(old) - back) for mark in ("\n", ". ")]
+    ends = [len(old) - at - 1 for at in starts if at >= 0]
+    tail = max(ends, default=0)
+    sides = []
+    for text in (old, new):
+        middle = chunks(text[front : len(text) - tail])
+        sides.append([p for p in (text[:front], *middle, text[len(text) - tail :]) if p])
+    return sides[0], sides[1]
 
 
 def _whole_change(old: str, new: str) -> ChangeKind | None:
@@ -216,177 +243,9 @@ def _moves(
         come,
         Edit(
             "reorder", old_at, old_end, at, end, old_text[old_at:old_end], new_text[at:end],
-            _label(new_text, at), moved,
+            label_of(new_text, at), moved,
         ),
     )  # fmt: skip
-
-
-def _words(
-    old: str, new: str, old_at: int, old_end: int, at: int, end: int
-) -> tuple[list[Edit], list[tuple[int, int]]]:
-    """Edits and runs of one block of lines that differs."""
-    was, now = old[old_at:old_end], new[at:end]
-    if not was.strip() or not now.strip():
-        return [_edit(old, new, old_at, old_end, at, end)], []
-    a, b = _WORD.findall(was), _WORD.findall(now)
-    a_starts, b_starts = _starts(a), _starts(b)
-    head = 0
-    while head < min(len(a), len(b)) and a[head] == b[head]:
-        head += 1
-    tail = 0
-    while tail < min(len(a), len(b)) - head and a[-1 - tail] == b[-1 - tail]:
-        tail += 1
-    spans: list[tuple[int, int, int, int]] = []
-    mid_a, mid_b = a[head : len(a) - tail], b[head : len(b) - tail]
-    if min(len(mid_a), len(mid_b)) > SHORT_WORDS and not _related(mid_a, mid_b):
-        # Another text in this place: looking for words that it shares by chance costs most, and
-        # says nothing.
-        return [_edit(old, new, old_at, old_end, at, end)], []
-    if max(len(mid_a), len(mid_b)) > MAX_WORDS:
-        ops = [("replace", 0, len(mid_a), 0, len(mid_b))]
-    else:
-        ops = list(_matcher(mid_a, mid_b).get_opcodes())
-    for tag, i1, i2, j1, j2 in ops:
-        if tag != "equal":
-            spans.append(
-                (
-                    a_starts[head + i1] + old_at,
-                    a_starts[head + i2] + old_at,
-                    b_starts[head + j1] + at,
-                    b_starts[head + j2] + at,
-                )
-            )
-    changed = sum(s[3] - s[2] for s in spans), sum(s[1] - s[0] for s in spans)
-    if len(spans) > MANY_SPANS and (
-        changed[0] > (1 - ALIKE) * len(now) or changed[1] > (1 - ALIKE) * len(was)
-    ):
-        return [_edit(old, new, old_at, old_end, at, end)], []
-    spans = _merge(old, new, [_widen(old, new, s) for s in spans])
-    edits = [_edit(old, new, *s) for s in spans]
-    runs: list[tuple[int, int]] = []
-    reach = at
-    for edit in edits:
-        if edit.at - reach >= LEAST_RUN:
-            runs.append((reach, edit.at))
-        reach = max(reach, edit.end)
-    if end - reach >= LEAST_RUN:
-        runs.append((reach, end))
-    shaped = any(e.kind not in ("words", "text", "number") for e in edits)
-    stay = len(now) - sum(e.end - e.at for e in edits)
-    if not shaped and stay < ALIKE * max(len(was), len(now)):
-        return [_edit(old, new, old_at, old_end, at, end)], []
-    return edits, runs
-
-
-def _related(a: list[str], b: list[str]) -> bool:
-    """Whether two long texts share phrases of five bits (words and what is between them)."""
-    mine = set(zip(a, a[1:], a[2:], a[3:], a[4:], strict=False))
-    theirs = set(zip(b, b[1:], b[2:], b[3:], b[4:], strict=False))
-    return len(mine & theirs) >= RELATED * min(len(mine), len(theirs))
-
-
-MANY_SPANS = 8
-SHORT_WORDS = 80
-RELATED = 0.1
-"""Share of the shorter text's phrases."""
-
-Span = tuple[int, int, int, int]
-
-
-def _widen(old: str, new: str, span: Span) -> Span:
-    """A change inside a value becomes a change of the value; inside a word, of the word."""
-    i1, i2, j1, j2 = span
-    line_a, line_b = _line(old, i1, i2), _line(new, j1, j2)
-    va = around(old[line_a[0] : line_a[1]], i1 - line_a[0], max(i2, i1 + 1) - line_a[0])
-    vb = around(new[line_b[0] : line_b[1]], j1 - line_b[0], max(j2, j1 + 1) - line_b[0])
-    if va is not None and vb is not None:
-        # Each side by its own value; spans that come to overlap are joined.
-        return (
-            min(i1, line_a[0] + va.start),
-            max(i2, line_a[0] + va.end),
-            min(j1, line_b[0] + vb.start),
-            max(j2, line_b[0] + vb.end),
-        )
-    back = 0
-    while (
-        i1 - back > 0
-        and j1 - back > 0
-        and old[i1 - back - 1] == new[j1 - back - 1]
-        and not old[i1 - back - 1].isspace()
-        and old[i1 - back - 1] not in "\"'`([{<>:=,;"
-    ):
-        back += 1
-    on = 0
-    while (
-        i2 + on < len(old)
-        and j2 + on < len(new)
-        and old[i2 + on] == new[j2 + on]
-        and not old[i2 + on].isspace()
-        and old[i2 + on] not in "\"'`)]}<>:=,;"
-    ):
-        on += 1
-    return i1 - back, i2 + on, j1 - back, j2 + on
-
-
-def _merge(old: str, new: str, spans: list[Span]) -> list[Span]:
-    """Join changes that are one: overlapping, parts of one foreign format, words side by side."""
-    out: list[Span] = []
-    for span in spans:
-        if not out:
-            out.append(span)
-            continue
-        last = out[-1]
-        gap_new, gap_old = new[last[3] : span[2]], old[last[1] : span[0]]
-        joined = (last[0], max(last[1], span[1]), last[2], max(last[3], span[3]))
-        if span[0] < last[1] or span[2] < last[3]:
-            out[-1] = joined
-            continue
-        near = gap_new == gap_old and "\n" not in gap_new
-        kinds = [kind_of_change(old[s[0] : s[1]], new[s[2] : s[3]]) for s in (last, span)]
-        loose = all(k in ("words", "text") for k in kinds)
-        both = kind_of_change(old[joined[0] : joined[1]], new[joined[2] : joined[3]])
-        if (near and loose and len(gap_new.split()) < 3) or (
-            near and not gap_new.strip(" ,.()-") and both in ("locale", "clock", "date", "unicode")
-        ):
-            out[-1] = joined
-        else:
-            out.append(span)
-    return out
-
-
-def _edit(
-    old: str, new: str, old_at: int, old_end: int, at: int, end: int,
-    *, was: str | None = None, now: str | None = None,
-) -> Edit:  # fmt: skip
-    was = old[old_at:old_end] if was is None else was
-    now = new[at:end] if now is None else now
-    label = _label(new, at) or _label(old, old_at)
-    return Edit(kind_of_change(was, now), old_at, old_end, at, end, was, now, label)
-
-
-def _label(text: str, at: int) -> str:
-    """What stands in front of a place on its line; of a place at a line's start, the line before."""
-    start = text.rfind("\n", 0, at) + 1
-    label = text[start:at][-80:]
-    if not label.strip() and start > 1:
-        before = text.rfind("\n", 0, start - 1) + 1
-        label = text[before : start - 1][-80:]
-    return label
-
-
-def _line(text: str, start: int, end: int) -> tuple[int, int]:
-    left = text.rfind("\n", 0, start) + 1
-    right = text.find("\n", end)
-    right = len(text) if right < 0 else right
-    # A very long line is a paragraph: its values are near.
-    return max(left, start - 120), min(right, end + 120)
-
-
-def _starts(parts: list[str]) -> list[int]:
-    out = [0]
-    for part in parts:
-        out.append(out[-1] + len(part))
-    return out
 
 
 def _common(a: str, b: str) -> int:
@@ -399,12 +258,6 @@ def _common(a: str, b: str) -> int:
         else:
             high = mid - 1
     return low
-
-
-def _matcher(a: list[str], b: list[str]) -> SequenceMatcher[int]:
-    numbers: dict[str, int] = {}
-    ids = [[numbers.setdefault(t, len(numbers)) for t in side] for side in (a, b)]
-    return SequenceMatcher(None, ids[0], ids[1], autojunk=False)
 
 
 def _join(runs: list[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
@@ -426,8 +279,3 @@ def _cut(runs: tuple[tuple[int, int], ...], places: list[int]) -> tuple[tuple[in
             start = place
         out.append((start, end))
     return tuple(out)
-
-
-def same_items(old: list[str], new: list[str]) -> bool:
-    """Whether two lists hold the same texts, whatever their order."""
-    return Counter(old) == Counter(new)

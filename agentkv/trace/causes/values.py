@@ -274,10 +274,15 @@ def scan(line: str) -> tuple[Value, ...]:
     def free(start: int, end: int) -> bool:
         return all(end <= v.start or start >= v.end for v in found)
 
-    for pattern, kind in ((_UUID, "uuid"), (_EMAIL, "email"), (_ADDRESS, "address")):
+    shapes: tuple[tuple[re.Pattern[str], ValueKind], ...] = (
+        (_UUID, "uuid"),
+        (_EMAIL, "email"),
+        (_ADDRESS, "address"),
+    )
+    for pattern, kind in shapes:
         for m in pattern.finditer(line):
             if free(*m.span()):
-                found.append(Value(*m.span(), kind))  # type: ignore[arg-type]
+                found.append(Value(*m.span(), kind))
     for m in _TEMPORAL.finditer(line):
         if free(*m.span()):
             clock = m["time1"] or m["time2"] or m["stamp"] or m["epoch"]

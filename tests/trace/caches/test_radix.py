@@ -142,3 +142,14 @@ def test_what_cannot_be_is_refused() -> None:
         RadixCache("x", policy="fifo")
     with pytest.raises(ValueError, match="needs the policy lru"):
         RadixCache("x", policy="lfu", seconds=5)
+
+
+def test_memory_can_be_given_back_and_counts_stay() -> None:
+    cache = RadixCache("x", size=20)
+    for n in range(5):
+        asked(cache, [n] * 15)
+    evicted = cache.evicted
+    assert evicted == 60 - (20 - 15)
+    cache.release()
+    assert cache.held == 0 and cache.evicted == evicted
+    assert not cache.ideal and RadixCache("x").ideal and not RadixCache("x", page_size=16).ideal

@@ -86,7 +86,9 @@ class ListCalls(TextCalls):
             return (self.operation("reserialised", node, "white space is stripped"),)
         calls = message.get("tool_calls")
         fresh = isinstance(calls, Many) and any(
-            "random_id" in v.facts.traits for v in walk(calls) if isinstance(v, Thing | Str)
+            "random_id" in v.facts.traits and v.facts.known
+            for v in walk(calls)
+            if isinstance(v, Thing | Str)
         )
         return (
             (self.operation("reserialised", node, "ids of calls are made anew"),) if fresh else ()

@@ -57,6 +57,7 @@ class Looks(Base):
         if self.function is None and request is None and not self.loops and not self.main_guard:
             # A template of a module: what is in it was computed when the module was imported.
             parts = [replace(p, bits=computed(p.bits)) for p in parts]
+        parts = [replace(p, bits=_instructions(p.bits)) if p.role == "system" else p for p in parts]
         kept = tuple(p for p in parts if p.bits or p.placeholder)
         if not kept and request is None:
             return
@@ -186,6 +187,19 @@ class Looks(Base):
 
     def _is_chat(self, value: Value) -> bool:
         return isinstance(value, Many) and any(_is_message(i.value) for i in value.items)
+
+
+def _instructions(bits: Bits) -> Bits:
+    """A system message's `prompt` is no question of a user: nobody knows how often it changes."""
+    return tuple(
+        replace(b, facts=replace(b.facts.minus("question"), level="unknown"))
+        if isinstance(b, Slot)
+        and not b.facts.known
+        and b.name.rpartition(".")[2] == "prompt"
+        and "question" in b.facts.traits
+        else b
+        for b in bits
+    )
 
 
 def _is_message(value: Value) -> bool:

@@ -1,0 +1,19 @@
+import litellm
+
+
+def pick(question):
+    if len(question.split()) > 50 or "code" in question:
+        return "claude-opus-4-1"
+    return "claude-haiku-4-5"
+
+
+def turn(history, question):
+    return litellm.completion(
+        model=pick(question),
+        messages=[{"role": "system", "content": """You are the support assistant of a hardware shop. Answer politely and in full sentences.
+Never promise a delivery date that is not in the order record. Quote prices with tax.
+If a customer wants a refund, ask for the order number and the reason before anything else.
+Escalate to a human when the customer is angry, mentions a lawyer, or asks three times for the same thing.
+Do not discuss competitors. Do not invent product features. Keep answers under 120 words.
+Use bullet points for steps, and plain prose for everything else. Close with an offer to help further."""}, *history, {"role": "user", "content": question}],
+    )

@@ -1,0 +1,24 @@
+import os
+import ollama
+
+RULES = """You are a senior code reviewer. Read the change with care and report only real defects.
+A defect is something that a user or an operator would notice: wrong results, crashes, leaks, races.
+Style is none of your business unless it hides a defect. For each defect give the file, the line and the reason.
+Rank defects by severity: critical, major, minor. Say plainly when there are none.
+Never propose a rewrite of the whole module. Prefer the smallest patch that removes the defect.
+Tests that are missing count as minor defects only when the code handles money or permissions."""
+
+
+def tree(root):
+    lines = []
+    for base, dirs, files in os.walk(root):
+        for name in files:
+            lines.append(os.path.join(base, name))
+    return "\n".join(lines)
+
+
+def ask(root, task):
+    return ollama.chat(
+        model="qwen3-coder",
+        messages=[{"role": "system", "content": f"{tree(root)}\n\n{RULES}"}, {"role": "user", "content": task}],
+    )
