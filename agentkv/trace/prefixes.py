@@ -66,31 +66,30 @@ class Prefixes:
         """The widest branches, at most 160 nodes."""
         if not self._root.children:
             return None
-        left = [SHOWN]
+        left = [SHOWN - 1]
         return _shown(self._root, 0, left)
 
 
 def _shown(node: _Node, depth: int, left: list[int]) -> TreeNode:
-    left[0] -= 1
-    children: list[TreeNode] = []
-    if depth < SHOWN_DEPTH:
-        order = sorted(node.children.values(), key=lambda n: -n.requests * n.tokens)
-        for child in order[:SHOWN_CHILDREN]:
-            if left[0] <= 1:
-                break
-            children.append(_shown(child, depth + 1, left))
-        rest = order[len(children) :]
-        if rest and left[0] > 0:
-            left[0] -= 1
-            children.append(
-                TreeNode(
-                    f"{len(rest):,} others",
-                    max(n.tokens for n in rest),
-                    sum(n.requests for n in rest),
-                    sum(n.reused for n in rest),
-                    sum(n.computed for n in rest),
-                )
+    """`left`: nodes that may still be shown. A node's children take theirs before their own children
+    do, so that every level adds up."""
+    order = sorted(node.children.values(), key=lambda n: -n.requests * n.tokens)
+    chosen = (
+        order[: min(SHOWN_CHILDREN, left[0] - 1)] if depth < SHOWN_DEPTH and left[0] > 1 else []
+    )
+    rest = order[len(chosen) :] if chosen else []
+    left[0] -= len(chosen) + bool(rest)
+    children = [_shown(child, depth + 1, left) for child in chosen]
+    if rest:
+        children.append(
+            TreeNode(
+                f"{len(rest):,} others",
+                max(n.tokens for n in rest),
+                sum(n.requests for n in rest),
+                sum(n.reused for n in rest),
+                sum(n.computed for n in rest),
             )
+        )
     return TreeNode(
         node.label, node.tokens, node.requests, node.reused, node.computed, tuple(children)
     )

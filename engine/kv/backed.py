@@ -124,6 +124,35 @@ class BackedTree(RadixTree):
             walk = child if same == len(child.ids) else None
         return out
 
+    def storable(self, namespace: Namespace, ids: IntArray) -> tuple[int, int, IntArray]:
+        """The first stretch of `ids` that is on the host and not on disk: start, end, host slots.
+
+        Empty when what is before it is not on disk: a file without what comes before it could never
+        be reached after a restart.
+        """
+        walk: Node | None = self._roots.get(namespace)
+        position, start = 0, 0
+        parts: list[IntArray] = []
+        while walk is not None and position < len(ids):
+            child = walk.children.get(self._key(ids, position))
+            if child is None:
+                break
+            assert isinstance(child, BackedNode)
+            same = self._common(child.ids, ids, position, len(ids))
+            host = child.back[HOST]
+            if child.back[DISK] is not None:
+                if parts:
+                    break
+            elif host is None or same == 0:
+                break
+            else:
+                start = start if parts else position
+                parts.append(host[:same])
+            position += same
+            walk = child if same == len(child.ids) else None
+        slots = np.concatenate(parts) if parts else _NONE
+        return start, start + len(slots), slots
+
     def ids_to(self, node: Node) -> tuple[Namespace, IntArray]:
         """Namespace and token ids of the whole prefix that ends with `node`."""
         path = node.path()

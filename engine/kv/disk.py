@@ -74,7 +74,7 @@ class Layout:
     """
 
     model: str
-    """Fingerprint of weights, configuration and tokenizer."""
+    """Fingerprint of weights and configuration. Ids are compared, so the tokenizer does not matter."""
     dtype: str
     page_size: int
     layers: int

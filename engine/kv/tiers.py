@@ -454,7 +454,7 @@ class Tiers:
     def _store(self, namespace: Namespace, ids: IntArray) -> None:
         """Write what of a prefix is on the host and not on disk yet: its last gapless stretch."""
         tree = self.tree
-        start, end, slots = self._storable_tail(namespace, ids)
+        start, end, slots = tree.storable(namespace, ids)
         if end <= start:
             return
         if end - start > self.most_stored:
@@ -475,34 +475,6 @@ class Tiers:
             hold=hold,
         )
         self.mover.move(transfer, self._stored)
-
-    def _storable_tail(self, namespace: Namespace, ids: IntArray) -> tuple[int, int, IntArray]:
-        """The first stretch of `ids` that is on the host and not on disk, if all before it is on
-        disk (a file without what comes before it could never be reached after a restart)."""
-        walk: Node | None = self.tree._roots.get(namespace)
-        position, start = 0, -1
-        parts: list[IntArray] = []
-        while walk is not None and position < len(ids):
-            child = walk.children.get(self.tree._key(ids, position))
-            if child is None:
-                break
-            assert isinstance(child, BackedNode)
-            same = self.tree._common(child.ids, ids, position, len(ids))
-            host = child.back[HOST]
-            if child.back[DISK] is not None:
-                if parts:
-                    break
-            elif host is None or same == 0:
-                break
-            else:
-                start = position if start < 0 else start
-                parts.append(host[:same])
-            position += same
-            walk = child if same == len(child.ids) else None
-        if not parts:
-            return 0, 0, _NONE
-        slots = np.concatenate(parts)
-        return start, start + len(slots), slots
 
     def _queue_store(self, namespace: Namespace, ids: IntArray) -> None:
         if not self.disk or not self._storable(namespace):

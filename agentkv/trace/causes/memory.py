@@ -19,6 +19,8 @@ from agentkv.trace.causes.units import Unit, answer_units, units
 from agentkv.trace.render import Rendered
 
 SESSIONS = 2048
+HELD_IDS = 3_000_000
+"""Of the sessions' last prompts together: fewer sessions are remembered where prompts are long."""
 OTHERS = 256
 LINES = 100_000
 HOLDERS = 6
@@ -61,6 +63,7 @@ class Memory:
 
     def __init__(self) -> None:
         self._sessions: OrderedDict[str, Past] = OrderedDict()
+        self._held = 0
         self._others: OrderedDict[int, Past] = OrderedDict()
         self._lines: OrderedDict[int, tuple[int, ...]] = OrderedDict()
         self._pieces: OrderedDict[str, dict[int, int]] = OrderedDict()
@@ -70,10 +73,12 @@ class Memory:
 
     def keep(self, past: Past, *, alike: bool) -> None:
         """Remember a call as its session's last, and with `alike` as one to compare others with."""
+        before = self._sessions.pop(past.session, None)
+        self._held += len(past.ids) - (0 if before is None else len(before.ids))
         self._sessions[past.session] = past
-        self._sessions.move_to_end(past.session)
-        while len(self._sessions) > SESSIONS:
-            self._sessions.popitem(last=False)
+        while len(self._sessions) > SESSIONS or (self._held > HELD_IDS and len(self._sessions) > 1):
+            _, gone = self._sessions.popitem(last=False)
+            self._held -= len(gone.ids)
         if not alike:
             return
         self._others[past.request] = past

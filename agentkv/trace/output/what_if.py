@@ -30,7 +30,8 @@ def write(rows: Sequence[Row], ceiling: float | None, out: Console) -> None:
     if len(rows) == 1:
         out.print(Text("No cause of this log has a mending that could be tried.", "dim"))
     else:
-        out.print(Text("Each is a replay of a copy; the log itself is not changed.", "dim"))
+        said = "Each is a replay of a copy, in tokens of its own prompts; the log itself is not changed."
+        out.print(Text(said, "dim"))
 
 
 def as_dict(rows: Sequence[Row], ceiling: float | None) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from agentkv.trace.caches.choose import cache_model
 from agentkv.trace.call import Call, Part, Piece
 from agentkv.trace.causes.change import Change, Comparison, Run
 from agentkv.trace.causes.finder import Finder, Loss, share
+from agentkv.trace.causes.memory import Memory, Past
 from agentkv.trace.render import Renderer
 from agentkv.trace.threads import Threads
 from tests.trace.build import call, chat
@@ -155,3 +156,15 @@ def test_another_site_is_not_compared() -> None:
     )
     calls = [call(("user", f"t{i}"), system=RULES if i % 2 else other, number=i) for i in range(10)]
     assert judged(calls)[0].ledger.rows() == ()
+
+
+def test_long_prompts_are_remembered_for_fewer_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agentkv.trace.causes.memory.HELD_IDS", 500)
+    memory = Memory()
+    for number in range(20):
+        one = call(("user", f"question {number} " * 30), session=f"s{number}")
+        memory.keep(Past(number, one, Renderer().render(one), (), f"s{number}"), alike=False)
+    kept = [n for n in range(20) if memory.previous(f"s{n}") is not None]
+    assert kept == list(range(20 - len(kept), 20)) and 1 <= len(kept) < 10
+    held = [memory.previous(f"s{n}") for n in kept]
+    assert sum(len(p.ids) for p in held if p is not None) <= 500
