@@ -61,9 +61,11 @@ def run(
     parallel: int = 4,
     page_size: int = 16,
     dtype: str = "auto",
+    host: str = "3GiB",
     seed: int = 0,
 ) -> Report:
-    """The four tiers of one workload, each from an empty cache, one after the other."""
+    """One workload on each arrangement of tiers, from an empty cache, one after the other.
+    `host`: size of the host tier."""
     total = clients * turns * (new_tokens + answer_tokens)
     longest = turns * (new_tokens + answer_tokens)
     pool = max(int(total * pool_share), 2 * longest)
@@ -78,7 +80,6 @@ def run(
         "page_size": page_size,
         "max_running": parallel,
     }
-    host = "3GiB"
     found: dict[str, Outcome] = {}
     with tempfile.TemporaryDirectory(prefix="agentkv-bench-") as folder:
         cases: dict[str, dict[str, Any]] = {

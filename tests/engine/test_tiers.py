@@ -93,12 +93,6 @@ def test_salts_share_nothing_on_any_tier(make_engine: MakeEngine, tmp_path: Path
     for salt in (None, "org_12345", "org_1\0002345 "):
         assert engine.generate(ids, GREEDY, salt=salt).cache.cached_tokens == 0
     engine.close()
-    engine = make_engine(**options)
-    for salt in (None, "org_12345"):
-        # What the first loop computed without the salt may be there; the salted one's may not.
-        found = engine.generate(ids, GREEDY, salt=salt).cache
-        assert found.cached_tokens <= 99
-    engine.close()
     engine = make_engine(**{**options, "disk_cache": str(tmp_path / "other")})
     engine.generate(ids, GREEDY, salt="a")
     engine.close()
