@@ -131,7 +131,7 @@ def replay(
         typer.Option(help="Size as a share of the log's distinct tokens [1%, 5%, 25%]."),
     ] = None,
     policy: Annotated[
-        list[str] | None, typer.Option(help="What is evicted first [lru, hot_lru].")
+        list[str] | None, typer.Option(help="What is evicted first [lru, hot].")
     ] = None,
     target: Target = "agentkv",
     pool: Pool = None,

@@ -70,7 +70,7 @@ def analyse(
 
     `calls()` reads the log anew each time it is called; with an iterable (a stream that can be read
     once), or with `fixed=False`, the rate if mended is not computed. `cache()` makes the cache model
-    of `now` and `fixed`; the ceiling is always an unlimited one. `problems`: the account of the
+    of `now` and `fixed` (None for a log of hashes alone); the ceiling is always an unlimited one. `problems`: the account of the
     reader, which is filled while the calls are read.
     """
     renderer = renderer or Renderer()
@@ -95,7 +95,8 @@ def analyse(
     rows = one.causes()
     names = [row.fix for row in rows if row.fix is not None]
     mended: Tally | None = None
-    if fixed and again is not None:
+    # Of hashes no cause can be known, so neither can a rate without them.
+    if fixed and again is not None and one.texts:
         mended = one.replay.total
         if names:
             second = Replay(cache())
@@ -127,6 +128,8 @@ class _Pass:
         self._failed = self._requests = self._hashed = self._within = 0
         self._ideal = 0
         self._ideal_by_request = 0.0
+        self._busy_until = 0.0
+        self._early = 0
         self._evicted = 0
         self._evicted_calls = 0
         self._evicted_first: Example | None = None
@@ -137,6 +140,9 @@ class _Pass:
             self._failed += 1
             return
         rendered = self.renderer.render(call)
+        if call.time is not None:
+            self._early += call.time < self._busy_until
+            self._busy_until = max(self._busy_until, call.time + (call.ttft_ms or 0.0) / 1000)
         place = self._threads.place(call)
         namespace = namespace_of(call)
         n = rendered.tokens
@@ -168,6 +174,11 @@ class _Pass:
         )
         self._prefixes.add(call, rendered, hit.cached)
         self._requests += 1
+
+    @property
+    def texts(self) -> int:
+        """Calls of which causes can be known."""
+        return self._requests - self._hashed
 
     def release(self) -> None:
         """The log is read: the caches may go before it is read again."""
@@ -317,6 +328,16 @@ class _Pass:
             notes.append(
                 f"{self._hashed:,} calls are hashes of blocks: their rates are exact, and nothing "
                 "can be said of causes."
+            )
+        if self._requests > 1:
+            early = (
+                f" ({self._early:,} calls began before an earlier one had its first token)"
+                if self._early
+                else ""
+            )
+            notes.append(
+                "Calls are replayed one after the other; one that really began before another had "
+                f"ended could not reuse it yet{early}, so the rates are upper bounds."
             )
         if self.replay.cache.capped or (self._free is not None and self._free.capped):
             notes.append(

@@ -142,7 +142,7 @@ def replay(common: Common, options: ReplayOptions) -> int:
                 target=common.target,
                 shares=shares,
                 sizes=() if size is None else (size,),
-                policies=options.policies or ("lru", "hot_lru"),
+                policies=options.policies or ("lru", "hot"),
             )
         except ValueError as error:
             raise WrongUsage(str(error)) from None

@@ -42,13 +42,15 @@ class PieceSpan:
 @dataclass(frozen=True, slots=True)
 class Rendered:
     """`answer_ids`: the reply as the next prompt would hold it; empty when it was not logged.
-    `per_id`: tokens that one id stands for. `tokens`: of the prompt."""
+    `per_id`: tokens that one id stands for. `tokens`: of the prompt. `encoder`: what made the ids
+    of the pieces, where they can be told from each other; None where they cannot."""
 
     prompt: RenderedPrompt
     pieces: tuple[PieceSpan, ...]
     answer_ids: IntArray
     per_id: int = 1
     tokens: int = 0
+    encoder: Encoder | None = None
 
     @property
     def full(self) -> IntArray:
@@ -132,6 +134,7 @@ class Renderer:
             tuple(pieces),
             np.concatenate([*answer, _END]) if answer else _NONE,
             tokens=at,
+            encoder=self.encoder,
         )
 
     def piece(self, piece: Piece) -> IntArray:
@@ -145,14 +148,21 @@ def piece_ids(encoder: Encoder, piece: Piece) -> IntArray:
         return opaque(piece.key, max(1, piece.size // 4))
     if piece.kind in OPAQUE:
         return opaque(piece.key, IMAGE_TOKENS)
-    text = piece.text
-    if piece.kind == "tool_call":
-        text = f"{piece.name or ''}({piece.text})"
-    elif piece.kind == "document" and piece.name:
-        text = f"{piece.name}\n{piece.text}"
-    elif piece.kind == "reasoning":
-        text = f"<think>{piece.text}</think>"
-    return encoder.encode(text, piece.key)
+    before, behind = around(piece.kind, piece.name or "")
+    return encoder.encode(f"{before}{piece.text}{behind}", piece.key)
+
+
+def around(kind: str, name: str) -> tuple[str, str]:
+    """What is written in front of the text of a piece, and behind it."""
+    match kind:
+        case "tool_call":
+            return f"{name}(", ")"
+        case "document":
+            return (f"{name}\n" if name else ""), ""
+        case "reasoning":
+            return "<think>", "</think>"
+        case _:
+            return "", ""
 
 
 def _span(part: Part, start: int, end: int) -> Span:

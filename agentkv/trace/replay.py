@@ -117,7 +117,7 @@ def curve(
     target: str = "agentkv",
     shares: Sequence[float] = (0.01, 0.05, 0.25),
     sizes: Sequence[int] = (),
-    policies: Sequence[str] = ("lru", "hot_lru"),
+    policies: Sequence[str] = ("lru", "hot"),
 ) -> Curve:
     """Hit rates by the size of the cache and the policy of eviction. `calls()` starts the log anew:
     it is read once for the unlimited cache, and once for all the others together.

@@ -89,6 +89,7 @@ class TemplateWriter:
             tuple(pieces),
             np.concatenate(answer) if answer else _NONE,
             tokens=at,
+            encoder=self._encoder,
         )
 
     def _ids(self, text: str) -> IntArray:

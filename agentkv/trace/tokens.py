@@ -11,6 +11,7 @@ import re
 from array import array
 from collections import OrderedDict
 from collections.abc import Callable
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -21,6 +22,9 @@ from agentkv.engine.types import IntArray
 from agentkv.trace.call import digest
 
 CACHED_IDS = 4_000_000
+CACHED_STARTS = 64
+"""Texts whose tokens' places are held: a text is looked into several times in a row."""
+RECENT = 8
 VOCABULARY = 500_000
 LONG = 64
 
@@ -44,9 +48,11 @@ class Encoder:
     """`encode(text)` gives int32 ids. `exact`: whether they are a real tokenizer's."""
 
     def __init__(self, tokenizer: str | Path | None = None) -> None:
-        self._words: dict[str, int] = {}
+        self._words = _Words()
         self._cache: OrderedDict[str, IntArray] = OrderedDict()
         self._cached = 0
+        self._starts: OrderedDict[str, array[int]] = OrderedDict()
+        self._bits: dict[str, list[str]] = {}
         self._encode: Callable[[str], IntArray]
         self._real: Any = None
         if tokenizer is None:
@@ -79,6 +85,27 @@ class Encoder:
                 self._cached -= len(old)
         return ids
 
+    def starts(self, text: str, key: str, before: str = "", behind: str = "") -> array[int]:
+        """The character at which each token of `encode(before + text + behind, key)` starts: `[n]`,
+        rising."""
+        found = self._starts.get(key)
+        if found is not None:
+            self._starts.move_to_end(key)
+            return found
+        text = f"{before}{text}{behind}"
+        if self._real is not None:
+            offsets = self._real.encode(_whole(text), add_special_tokens=False).offsets
+            found = array("i", [start for start, _ in offsets])
+        else:
+            # What is looked into was most often encoded just now.
+            bits = self._bits.get(text) or _BITS.findall(text)
+            found = array("i", accumulate(map(len, bits), initial=0))
+            found.pop()
+        self._starts[key] = found
+        while len(self._starts) > CACHED_STARTS:
+            self._starts.popitem(last=False)
+        return found
+
     def decode(self, ids: IntArray) -> str:
         """The text of ids that this encoder gave; a stretch of ids that stand for no text (a
         picture, a redacted piece, a control token) is one `…`."""
@@ -101,17 +128,22 @@ class Encoder:
         return "".join(out)
 
     def _stand_in(self, text: str) -> IntArray:
-        words = self._words
-        if len(words) > VOCABULARY:
-            words.clear()
-        out = array("i")
-        add = out.append
-        for bit in _BITS.findall(text):
-            number = words.get(bit)
-            if number is None:
-                number = words[bit] = crc32(bit.encode("utf-8", "surrogatepass")) & 0x7FFFFFFF
-            add(number)
+        if len(self._words) > VOCABULARY:
+            self._words.clear()
+        bits = _BITS.findall(text)
+        self._bits[text] = bits
+        while len(self._bits) > RECENT:
+            del self._bits[next(iter(self._bits))]
+        out = array("i", map(self._words.__getitem__, bits))
         return np.frombuffer(out, dtype=np.int32) if len(out) else _NONE
+
+
+class _Words(dict[str, int]):
+    """The number of each bit of text, made where it is first asked for."""
+
+    def __missing__(self, bit: str) -> int:
+        number = self[bit] = crc32(bit.encode("utf-8", "surrogatepass")) & 0x7FFFFFFF
+        return number
 
 
 def special(name: str) -> IntArray:

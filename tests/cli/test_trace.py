@@ -225,10 +225,10 @@ def test_wrong_usage_is_one_sentence(
 
 def test_replay_shows_the_curve(agentkv: Run, good: Path) -> None:
     seen = json.loads(agentkv("trace", "replay", "--share", "10%,50%", "--json", str(good)).out)
-    assert {p["policy"] for p in seen["points"]} == {"any", "lru", "hot_lru"}
+    assert {p["policy"] for p in seen["points"]} == {"any", "lru", "hot"}
     assert all(p["hit_rate"] <= seen["ceiling"] + 1e-9 for p in seen["points"])
     text = agentkv("trace", "replay", str(good)).out
-    assert "unlimited" in text and "hot_lru" in text
+    assert "unlimited" in text and "hot" in text
 
 
 def test_a_pool_limits_what_is_reused(agentkv: Run, good: Path) -> None:

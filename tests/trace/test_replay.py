@@ -52,7 +52,7 @@ def test_a_smaller_cache_never_serves_more() -> None:
     calls = [call(("user", f"q{n}"), system=f"rules {rng.integers(12)} " * 40) for n in range(80)]
     found = curve(lambda: calls, Renderer(), shares=(0.05, 0.2, 0.5))
     rates = {(p.policy, p.share): p.rate for p in found.points}
-    for policy in ("lru", "hot_lru"):
+    for policy in ("lru", "hot"):
         few, some, many = (rates[policy, s] for s in (0.05, 0.2, 0.5))
         assert few <= some <= many <= found.ceiling
     assert rates["lru", 0.05] < found.ceiling

@@ -18,7 +18,7 @@ def cache_model(
 ) -> CacheModel:
     """A new, empty model of a target (one of `names()`).
 
-    `size`: tokens that it holds; None for unlimited. `policy`: one of `POLICIES` (lru, hot_lru,
+    `size`: tokens that it holds; None for unlimited. `policy`: one of `POLICIES` (lru, hot,
     lfu); None for the target's own. `slots`: of llama.cpp. A provider's minimum, steps and time to
     live are those of each call's model. Raises ValueError: an unknown name, or a size or a policy
     where the target has none to set.
@@ -38,7 +38,7 @@ def cache_model(
     if name == "llamacpp":
         return SlotCache(slots)
     if name in SIZED:
-        own = "hot_lru" if name == "agentkv" else "lru"
+        own = "hot" if name == "agentkv" else "lru"
         return RadixCache(name, page_size=facts.granularity, size=size, policy=policy or own)
     return RadixCache(
         f"{name}, as of {facts.as_of}",

@@ -9,7 +9,8 @@ from typing import cast
 
 import numpy as np
 
-from agentkv.engine.kv.tree import EvictionKey, Node, hot_lru, lru
+from agentkv.engine.kv import eviction
+from agentkv.engine.kv.tree import Node
 from agentkv.engine.types import IntArray
 from agentkv.trace.caches.base import Hit, Namespace
 from agentkv.trace.caches.tree import AgingTree
@@ -26,7 +27,10 @@ def lfu(node: Node) -> float:
     return node.hits + node.last_use * 2.0**-40
 
 
-POLICIES: dict[str, EvictionKey] = {"lru": lru, "hot_lru": hot_lru, "lfu": lfu}
+POLICIES: dict[str, eviction.EvictionKey] = {**eviction.POLICIES, "lfu": lfu}
+
+
+_BY_ROLE = ("role", "cost")
 
 
 class RadixCache:
@@ -44,7 +48,7 @@ class RadixCache:
         *,
         page_size: int = 1,
         size: int | None = None,
-        policy: str = "hot_lru",
+        policy: str = "hot",
         least: Callable[[str], int] | None = None,
         step: int = 1,
         seconds: float | None = None,
@@ -146,6 +150,8 @@ class RadixCache:
                 self._capped |= self.size is None
             # Nobody reads slots here: a byte each is enough to count them.
             tree.insert(namespace, ids, cast(IntArray, np.zeros(whole, dtype=np.int8)))
+            if self.policy in _BY_ROLE:
+                tree.mark(namespace, ids, eviction.marks_of(rendered.prompt.spans))
         tree.unlock(node)
 
     def _tree(self, per_id: int) -> AgingTree:

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import heapq
+import math
 
 from agentkv.engine.kv.tree import RadixTree
 
 
 class AgingTree(RadixTree):
     """With `lru` as its policy only: then the heap of leaves is in the order of their last use."""
-
-    @property
-    def clock(self) -> int:
-        """Counts the uses of the tree; a node's `last_use` is one of its readings."""
-        return self._clock
 
     @property
     def held(self) -> int:
@@ -32,7 +28,7 @@ class AgingTree(RadixTree):
                 if node.last_use > clock:
                     break
                 heapq.heappop(self._leaves)
-                node.heap_key = -1.0
+                node.heap_key = -math.inf
                 gone += len(self._bury(node))
             else:
                 heapq.heappop(self._leaves)

@@ -11,7 +11,7 @@ from agentkv.engine.types import Reason
 class Change:
     """One place at which a prompt parts from the one that it is compared with.
 
-    `at`: token of the new prompt. `rule`: None for a value whose kind is judged over the whole log.
+    `at`: token of the new prompt at which it stands, `end` the one behind it. `rule`: None for a value whose kind is judged over the whole log.
     `kind`: of the value. `segment`: name of the part. `label`: what stands in front of the value.
     `content`: new text that nobody would expect to be the same. `closing`: in the last turn of the
     earlier prompt, which is there to be followed by something new.
@@ -30,6 +30,12 @@ class Change:
     content: bool = False
     closing: bool = False
     detail: str = ""
+    end: int = 0
+
+    def overcome(self, matched: int) -> bool:
+        """Whether a prompt that is like some other one for its first `matched` tokens holds all of
+        the change in them: half of a value is none."""
+        return matched >= max(self.end, self.at + 1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,6 +80,7 @@ class _Comparer:
                 was=was.text[:CONTEXT], now=first.text[:CONTEXT], content=content,
                 closing=all(i in self.closing for i, _ in moved),
                 detail=f"{len(news)} parts stand in another order",
+                end=max(u.end for u in news),
             )
         )  # fmt: skip
 
@@ -104,10 +105,16 @@ class _Comparer:
     def _kind_of_move(self, moved: Sequence[tuple[int, int]]) -> tuple[Reason, str | None, bool]:
         news = [self.new[j] for _, j in moved]
         roles = {u.role for u in news}
+        mute = any(u.redacted for u in news)
         text = "\n".join(u.text[:400] for u in news)
         if any(u.kind == "document" or u.part_kind == "documents" for u in news):
             return "document_order", "KV306", False
-        if "assistant" in roles or any(u.part_kind == "examples" for u in news):
+        if any(u.part_kind == "examples" for u in news):
+            return "text_changed", "KV308", False
+        if mute:  # that the order is another one is all that is known
+            moved_talk = self.same and len(moved) == 1 and "system" not in roles
+            return ("history_edited" if moved_talk else "text_changed"), None, False
+        if "assistant" in roles:
             return "text_changed", "KV308", False
         if "system" in roles:
             if cues.examples(text) and not cues.documents(text):
@@ -157,6 +164,11 @@ class _Comparer:
             return False
         results = all(u.role in ("tool", "function") or u.kind == "tool_result" for u in gone)
         texts = "\n".join(u.text[:400] for u in news)
+        if any(u.redacted for u in gone) and not self._whole(gone):
+            # Blocks of messages that are still there; thoughts may look so.
+            self._change(place, "history_edited", None, "text", gone[0], news[0] if news else None,
+                         detail="messages lost some of their blocks")  # fmt: skip
+            return True
         if before and results and news:
             reason: Reason = "history_edited"
             rule, detail = "KV402", "earlier tool results were replaced"
@@ -172,9 +184,14 @@ class _Comparer:
                      now=self._unit_at(place).text, detail=detail)  # fmt: skip
         return True
 
+    def _whole(self, gone: Sequence[Unit]) -> bool:
+        """Whether nothing of the messages that these units were in is left."""
+        parts, stayed = {u.part for u in gone}, {self.old[i].part for i, _ in self.aligned.kept}
+        return not parts & stayed
+
     def _replaced(self, a: Unit, b: Unit, block: Block) -> None:
         i = self.old.index(a)
-        closing = i in self.closing
+        closing = i in self.closing and not self._answered(b)
         first_user = b.role == "user" and self._is_first_talk(b)
         found = pieces.piece_changes(
             a, b, closing=closing, first_user=first_user, same_session=self.same,
@@ -182,6 +199,12 @@ class _Comparer:
         )  # fmt: skip
         self.changes += found.changes
         self.runs += found.runs
+
+    def _answered(self, unit: Unit) -> bool:
+        """Whether the answer to the earlier prompt follows: then this is what was asked, reworded."""
+        return self.same and any(
+            self.old[i].answer and self.new[j].start > unit.start for i, j in self.aligned.kept
+        )
 
     def _is_first_talk(self, unit: Unit) -> bool:
         first = next((u for u in self.new if u.talk), None)
@@ -193,12 +216,17 @@ class _Comparer:
             self._change(place, "text_changed", None, "text", unit, come[0] if come else None,
                          content=True, closing=True)  # fmt: skip
         elif unit.role == "system":
-            self._change(place, "text_changed", "KV204", "text", unit, come[0] if come else None)
+            # Of another text in its place, a digest does not say what became of it.
+            rule = None if unit.redacted and come else "KV204"
+            self._change(place, "text_changed", rule, "text", unit, come[0] if come else None)
         elif closing or not self.same:
             self._change(place, "text_changed", None, "text", unit, come[0] if come else None,
                          content=True, closing=closing)  # fmt: skip
         else:
-            self._change(place, "history_edited", "KV402", "text", unit, come[0] if come else None)
+            # An answer without some of its blocks: thoughts, or anything.
+            mute = unit.redacted and unit.role in ("assistant", "model")
+            rule = None if mute else "KV402"
+            self._change(place, "history_edited", rule, "text", unit, come[0] if come else None)
 
     def _come(self, come: list[Unit], block: Block) -> None:
         unit = come[0]
@@ -210,7 +238,9 @@ class _Comparer:
         elif unit.role == "system" and not self._talk_before(block.place):
             self._change(unit.start, "text_changed", "KV204", "text", None, unit)
         elif self.same and not only_closing:
-            self._change(unit.start, "history_edited", "KV405", "text", None, unit)
+            kept = {self.new[j].part for _, j in self.aligned.kept}
+            rule = None if unit.redacted and unit.part in kept else "KV405"
+            self._change(unit.start, "history_edited", rule, "text", None, unit)
         else:
             # What follows was the end of the earlier prompt, and is its end again.
             self._change(unit.start, "text_changed", None, "text", None, unit,
@@ -236,6 +266,7 @@ class _Comparer:
                 at, reason, rule, kind, name, unit.role,
                 was=old.text[:CONTEXT] if old is not None else "", now=now[:CONTEXT],
                 content=content, closing=closing, detail=detail,
+                end=at if new is None else max(at, new.end),
             )
         )  # fmt: skip
 

@@ -20,6 +20,7 @@ from agentkv.trace.causes.change import Change, Comparison, Run, slot_key
 from agentkv.trace.causes.compare import compare
 from agentkv.trace.causes.ledger import Ledger
 from agentkv.trace.causes.memory import Memory, Past
+from agentkv.trace.causes.standing import Standing
 from agentkv.trace.causes.template import by_template
 from agentkv.trace.causes.units import Unit, answer_units, units
 from agentkv.trace.render import Rendered
@@ -29,6 +30,9 @@ LEAST_CLOSING = 32
 question is there to change, and words like `Answer:` behind it cost nothing."""
 LEAST_OPEN = 24
 """The same for one stretch: documents of one kind have whole phrases in common."""
+MOST = 0.5
+"""Share of a turn that must have stayed for it to be one text with a hole; of less, only what is
+there in other calls too is part of the prompt (see `standing`)."""
 LEAST_RUN = 4
 LEAST_CALL = 8
 ALIKE = 0.5
@@ -54,6 +58,7 @@ class Finder:
         self.ledger = Ledger()
         self.first_calls = 0
         self.appended = 0
+        self._standing = Standing()
         self._request = 0
 
     def call(
@@ -134,7 +139,7 @@ class Finder:
     def _book(
         self, past: Past, other: Past, found: Comparison, matched: int, *, same: bool
     ) -> Loss | None:
-        shares, behind = share(found, matched, len(past.ids), same=same)
+        shares, behind = share(found, matched, len(past.ids), same=same, standing=self._standing)
         if sum(shares.values()) < LEAST_CALL:
             return None
         tokens, by_reason = self.ledger.book(past, other, found.changes, shares, behind, same=same)
@@ -143,10 +148,11 @@ class Finder:
 
 
 def share(
-    found: Comparison, matched: int, n: int, *, same: bool
+    found: Comparison, matched: int, n: int, *, same: bool, standing: Standing | None = None
 ) -> tuple[dict[int, float], dict[int, str]]:
     """Tokens lost to each change (by its index), so that they sum to what was lost; and some of
-    the text that stayed behind it."""
+    the text that stayed behind it. `standing`: what stayed in earlier calls of the log, to which
+    this one is added; without it, whatever stayed is taken to be part of the prompt."""
     changes = found.changes
     taken: list[tuple[Run, int, list[int]]] = []
     for run in found.runs:
@@ -156,11 +162,18 @@ def share(
         front = [i for i, c in enumerate(changes) if c.at <= run.start]
         # Changes that the match already overcame (some other call had that very value) are not to
         # blame, as long as there are later ones.
-        blockers = [i for i in front if changes[i].at >= matched - 1] or front
+        blockers = [i for i in front if not changes[i].overcome(matched)] or front
         if not blockers or not _counts(run, [changes[i] for i in blockers], same):
             continue
         taken.append((run, end - start, blockers))
-    behind_open = sum(size for _, size, front in taken if any(_open(changes[i]) for i in front))
+    hole = [(run, size) for run, size, f in taken if any(_open(changes[i]) for i in f)]
+    if standing is not None and hole:
+        turn = n - min(c.at for c in changes if _open(c))
+        if sum(size for _, size in hole) < MOST * turn:
+            chance = {run for run, _ in hole if not standing.knows(run.text, same=same)}
+            taken = [t for t in taken if t[0] not in chance]
+        standing.note([run.text for run, _ in hole])
+    behind_open = sum(size for _, size, f in taken if any(_open(changes[i]) for i in f))
     out: dict[int, float] = {}
     behind: dict[int, str] = {}
     for run, size, blockers in taken:

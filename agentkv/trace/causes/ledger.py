@@ -66,6 +66,7 @@ class Ledger:
         that stayed behind it. Returns the tokens, and those by reason."""
         by_reason: defaultdict[Reason, float] = defaultdict(float)
         places: list[tuple[Key, int, int]] = []
+        counted: set[Key] = set()
         for index, tokens in shares.items():
             change = changes[index]
             key = self._key(change)
@@ -75,10 +76,12 @@ class Ledger:
                 slot = self.slots[key] = Slot(key, change.reason, change.rule, role)
             slot.see(change)
             slot.tokens += tokens
-            slot.calls += 1
-            text = behind.get(index, "")
-            slot.documents_behind += cues.documents(text)
-            slot.format_behind += cues.answer_format(text)
+            if key not in counted:
+                counted.add(key)
+                slot.calls += 1
+                text = behind.get(index, "")
+                slot.documents_behind += cues.documents(text)
+                slot.format_behind += cues.answer_format(text)
             slot.see_groups(
                 same_session=same,
                 same_user=_same(past.call.user, other.call.user),

@@ -10,6 +10,7 @@ import re
 from collections import Counter, OrderedDict
 from collections.abc import Hashable
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -26,8 +27,10 @@ LINES = 100_000
 HOLDERS = 6
 PIECES = 1024
 LEAST_LINE = 16
+REMEMBERED = 2000
+"""Characters of a line whose hashes are kept: most lines of a log come again."""
 _DIGITS = re.compile(r"\d+")
-_ENDS = re.compile(r"[.!?;]\s|\n")
+_ENDS = re.compile(r"[.!?;](?:\s|$)")
 HEAD_PARTS = 12
 """Only so many leading parts of a prompt make it alike another: what it is set up with."""
 
@@ -130,7 +133,8 @@ def _lines(piece: Piece) -> dict[int, int]:
     """Hash and size of each line, or of the whole, where it is JSON or no text."""
     out: dict[int, int] = {}
     if piece.kind in ("text", "document", "tool_result") and not piece.redacted:
-        out = {hash(bit): len(bit) for bit in _bits(piece.text) if len(bit) >= LEAST_LINE}
+        for line in piece.text.split("\n"):
+            out.update(_bits(line) if len(line) < REMEMBERED else _bits.__wrapped__(line))
     else:
         out[hash(piece.key)] = min(piece.size, 4000)
     if piece.name:
@@ -138,8 +142,10 @@ def _lines(piece: Piece) -> dict[int, int]:
     return out
 
 
-def _bits(text: str) -> list[str]:
-    """Lines and sentences, without what their white space, their case and their numbers say: one of
-    them may hold a value that changes."""
-    bare = _DIGITS.sub("0", text.casefold())
-    return [" ".join(bit.split()) for bit in _ENDS.split(bare)]
+@lru_cache(maxsize=4096)
+def _bits(line: str) -> tuple[tuple[int, int], ...]:
+    """Hash and size of each sentence of a line, without what its white space, its case and its
+    numbers say: one of them may hold a value that changes. Short ones are left out."""
+    bare = _DIGITS.sub("0", line.casefold())
+    bits = (" ".join(bit.split()) for bit in _ENDS.split(bare))
+    return tuple((hash(bit), len(bit)) for bit in bits if len(bit) >= LEAST_LINE)

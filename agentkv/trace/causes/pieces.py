@@ -49,7 +49,7 @@ def piece_changes(
         return found
     if old.redacted or new.redacted or not (old.text and new.text):
         reason: Reason = "history_edited" if settled and same_session else "text_changed"
-        rule = "KV402" if settled and same_session else None
+        rule = "KV402" if reason == "history_edited" and _shorter(old, new) else None
         found.changes.append(
             _change(new, new.start, reason, rule, "text", old.text, new.text, closing=closing)
         )
@@ -87,13 +87,27 @@ def piece_changes(
             )
         )  # fmt: skip
         return found
+    if (settled or old.answer) and not same_session:
+        found.changes.append(
+            _change(new, new.start, "text_changed", None, "text", old.text, new.text, content=True)
+        )
+        return found
     result = diff(old.text, new.text, words=OPEN_BLOCKS if closing else MAX_BLOCKS)
     if settled or old.answer:
-        _history(found, old, new, result, same_session)
+        _history(found, old, new, result)
     else:
         edited = same_session and new.talk and goes_on
         _values(found, new, result, closing, edited)
     return found
+
+
+def _shorter(old: Unit, new: Unit) -> bool:
+    """Whether sizes alone tell that what a client sent was cut, or grew. The words of an answer may
+    be without its thoughts; a few characters are other white space, or another format."""
+    if new.role in ("assistant", "model"):
+        return False
+    a, b = old.tokens, new.tokens
+    return abs(a - b) > max(4, max(a, b) // 10)
 
 
 def _media(old: Unit, new: Unit, closing: bool) -> Change:
@@ -107,13 +121,8 @@ def _media(old: Unit, new: Unit, closing: bool) -> Change:
     )  # fmt: skip
 
 
-def _history(found: Found, old: Unit, new: Unit, result: TextDiff, same_session: bool) -> None:
+def _history(found: Found, old: Unit, new: Unit, result: TextDiff) -> None:
     """A message that was sent before is not what it was."""
-    if not same_session:
-        found.changes.append(
-            _change(new, new.start, "text_changed", None, "text", old.text, new.text, content=True)
-        )
-        return
     first = result.edits[0] if result.edits else None
     at = first.at if first is not None else 0
     rule = "KV402"
@@ -126,8 +135,9 @@ def _history(found: Found, old: Unit, new: Unit, result: TextDiff, same_session:
     kind = first.kind if first is not None else "text"
     was, now = (first.was, first.now) if first is not None else (old.text, new.text)
     change = _change(
-        new, _token(new, at) if at else new.start, "history_edited", rule, kind, was, now,
+        new, new.token_at(at) if at else new.start, "history_edited", rule, kind, was, now,
         label=first.label if first else "", segment="messages",
+        end=new.end if first is None else new.token_from(first.end),
     )  # fmt: skip
     found.changes.append(change)
     found.runs += [
@@ -153,7 +163,7 @@ LOOSE = ("words", "text", "number")
 
 def _value(new: Unit, edit: Edit, reach: int, closing: bool, edited: bool) -> Change:
     # A change at the very beginning starts with the header, as the run behind it does.
-    at = _token(new, edit.at) if edit.at else new.start
+    at = new.token_at(edit.at) if edit.at else new.start
     label = edit.label
     if reach:
         # Values in front of this one on its line are changes of their own, not its label.
@@ -175,6 +185,7 @@ def _value(new: Unit, edit: Edit, reach: int, closing: bool, edited: bool) -> Ch
     return _change(
         new, at, reason, rule, kind, edit.was, edit.now,
         label=label, before=edit.label, content=content, closing=closing,
+        end=new.token_from(edit.end),
     )  # fmt: skip
 
 
@@ -220,14 +231,10 @@ def _same_json(a: str, b: str) -> bool:
         return False
 
 
-def _token(unit: Unit, char: int) -> int:
-    return unit.body + (unit.end - unit.body) * char // max(len(unit.text), 1)
-
-
 def _run(unit: Unit, start: int, end: int, closing: bool, answer: bool) -> Run:
-    first = unit.start if start == 0 else _token(unit, start)
+    first = unit.start if start == 0 else unit.token_from(start)
     return Run(
-        first, _token(unit, end), unit.role, closing, answer,
+        first, max(first, unit.token_at(end)), unit.role, closing, answer,
         whole=False, text=unit.text[start : start + CONTEXT],
     )  # fmt: skip
 
@@ -235,11 +242,12 @@ def _run(unit: Unit, start: int, end: int, closing: bool, answer: bool) -> Run:
 def _change(
     unit: Unit, at: int, reason: Reason, rule: str | None, kind: str, was: str, now: str,
     *, label: str = "", before: str | None = None, content: bool = False, closing: bool = False,
-    detail: str = "", segment: str | None = None,
+    detail: str = "", segment: str | None = None, end: int | None = None,
 ) -> Change:  # fmt: skip
     if segment is None:
         segment = "messages" if reason in ("history_edited", "reasoning_stripped") else unit.name
     return Change(
         at, reason, rule, kind, segment, unit.role, label, was[:CONTEXT], now[:CONTEXT],
         label if before is None else before, content, closing, detail,
+        unit.end if end is None else end,
     )  # fmt: skip

@@ -10,9 +10,11 @@ from __future__ import annotations
 import json
 import re
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
-from agentkv.trace.causes.values import LONG, blanks_out, plain
+from agentkv.trace.causes.values import LONG, blanks_out, common, part, plain
 from agentkv.trace.causes.words import (
     LEAST_RUN,
     ChangeKind,
@@ -26,6 +28,8 @@ from agentkv.trace.causes.words import (
 
 MAX_CHUNKS = 3000
 MAX_BLOCKS = 64
+REMEMBERED = 2000
+"""Characters of a line that is worth remembering."""
 STRETCH = 10
 MUCH = 0.3
 """Share of what differs that must have moved before it is called another order."""
@@ -33,6 +37,7 @@ MUCH = 0.3
 _CHUNK = re.compile(
     r"<[^<>\n]{1,80}>\n?|[^\n]*?(?:[.!?;](?=\s)[^\S\n]*|(?=<[^<>\n]{1,80}>)|\n|$)", re.DOTALL
 )
+_LINE = re.compile(r"[^\n]*\n|[^\n]+")
 _ENUMERATOR = re.compile(
     r"^\s*(?:[-*•#]+\s*)?(?:(?:doc(?:ument)?|source|passage|context|chunk|example|result|"
     r"ref(?:erence)?|item|snippet|excerpt|article)s?\s*)?(?:[\[(#<]?\d+[\])>.:]+|#?\d+(?=\s*$|\s*[:(]))"
@@ -59,11 +64,26 @@ class TextDiff:
 
 def chunks(text: str) -> list[str]:
     """Lines, cut at the ends of sentences and around tags; their concatenation is the text."""
-    return [m[0] for m in _CHUNK.finditer(text) if m[0]]
+    out: list[str] = []
+    for line in _LINE.findall(text):
+        out += cut(line) if len(line) < REMEMBERED else cut.__wrapped__(line)
+    return out
+
+
+@lru_cache(maxsize=4096)
+def cut(line: str) -> tuple[str, ...]:
+    """The chunks of one line; the lines of a log repeat."""
+    return tuple(m[0] for m in _CHUNK.finditer(line) if m[0])
 
 
 def norm(chunk: str) -> str:
     """A chunk without what its rank in a list does to it: its number, its score."""
+    return bare(chunk) if len(chunk) < REMEMBERED else bare.__wrapped__(chunk)
+
+
+@lru_cache(maxsize=4096)
+def bare(chunk: str) -> str:
+    """`norm` of a chunk that may come again."""
     chunk = _SCORE.sub("", chunk).strip()
     if _TAG.match(chunk):
         return _DIGITS.sub("#", chunk)
@@ -75,16 +95,26 @@ def common_stretch(old: str, new: str) -> bool:
     look before two long ones are aligned."""
     if min(len(old), len(new)) < LONG:
         return True
-    if blanks_out(old) == blanks_out(new):
+    if not part(old[:1], new[:1]) and blanks_out(old) == blanks_out(new):
         return True
-    for a, b in ((old.split(), new.split()), (_pairs(old), _pairs(new))):
-        n = STRETCH
-        seen = {tuple(a[i : i + n]) for i in range(len(a) - n + 1)}
-        if any(tuple(b[i : i + n]) in seen for i in range(len(b) - n + 1)):
-            return True
-        if len(a) > len(old) // 40:
-            return False  # it has blanks, so its words are its words
-    return False
+    a, b = old.split(), new.split()
+    if len(a) > len(old) // 40:  # it has blanks, so its words are its words
+        return _stretch(a, b)
+    return _stretch(a, b) or _stretch(_pairs(old), _pairs(new))
+
+
+def _stretch(a: list[str], b: list[str]) -> bool:
+    """Whether there are ten in a row that both have. Of ten, five stand at a place that five
+    divides: few have to be looked up before all are."""
+    half = STRETCH // 2
+    some = {tuple(a[i : i + half]) for i in range(0, len(a) - half + 1, half)}
+    if some.isdisjoint(_stretches(b, half)):
+        return False
+    return not set(_stretches(a, STRETCH)).isdisjoint(_stretches(b, STRETCH))
+
+
+def _stretches(words: list[str], n: int) -> Iterator[tuple[str, ...]]:
+    return zip(*(words[i:] for i in range(n)), strict=False)
 
 
 def _pairs(text: str) -> list[str]:
@@ -95,8 +125,8 @@ def _pairs(text: str) -> list[str]:
 def diff(old: str, new: str, *, words: int = MAX_BLOCKS) -> TextDiff:
     """Align two texts that are not equal. `words`: how many stretches of lines that differ are
     looked into word by word; where there are more, the texts are others."""
-    first = _common(old, new)
-    whole = _whole_change(old, new)
+    first = common(old, new)
+    whole = _whole_change(old, new, first)
     if whole is not None:
         edit = Edit(
             whole, first, len(old), first, len(new), old[first:], new[first:], label_of(new, first)
@@ -173,7 +203,7 @@ def diff(old: str, new: str, *, words: int = MAX_BLOCKS) -> TextDiff:
 def _parts(old: str, new: str, first: int) -> tuple[list[str], list[str]]:
     """Chunks of both; what they begin and end with in common, in whole lines, is one chunk each."""
     front = max(old.rfind("\n", 0, first), old.rfind(". ", 0, first)) + 1
-    back = _common(old[front:][::-1], new[front:][::-1])
+    back = common(old[front:][::-1], new[front:][::-1])
     starts = [old.find(mark, len(old) - back) for mark in ("\n", ". ")]
     ends = [len(old) - at - 1 for at in starts if at >= 0]
     tail = max(ends, default=0)
@@ -184,12 +214,13 @@ def _parts(old: str, new: str, first: int) -> tuple[list[str], list[str]]:
     return sides[0], sides[1]
 
 
-def _whole_change(old: str, new: str) -> ChangeKind | None:
-    """Changes that no alignment of lines should cut into many."""
-    if blanks_out(old) == blanks_out(new):
-        return "whitespace"
-    if blanks_out(plain(old)) == blanks_out(plain(new)):
-        return "unicode"
+def _whole_change(old: str, new: str, first: int) -> ChangeKind | None:
+    """Changes that no alignment of lines should cut into many. `first`: where the texts part."""
+    if not part(old[first : first + 1], new[first : first + 1]):
+        if blanks_out(old) == blanks_out(new):
+            return "whitespace"
+        if blanks_out(plain(old)) == blanks_out(plain(new)):
+            return "unicode"
     if old.lstrip()[:1] in ("{", "[") and new.lstrip()[:1] in ("{", "["):
         try:
             if json.loads(old) == json.loads(new):
@@ -246,18 +277,6 @@ def _moves(
             label_of(new_text, at), moved,
         ),
     )  # fmt: skip
-
-
-def _common(a: str, b: str) -> int:
-    """Length of the longest common prefix of two texts."""
-    low, high = 0, min(len(a), len(b))
-    while low < high:
-        mid = (low + high + 1) // 2
-        if a[low:mid] == b[low:mid]:
-            low = mid
-        else:
-            high = mid - 1
-    return low
 
 
 def _join(runs: list[tuple[int, int]]) -> tuple[tuple[int, int], ...]:

@@ -6,13 +6,16 @@ its own. The pieces of the answer follow, for a prompt that is compared with a l
 
 from __future__ import annotations
 
+from array import array
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 
 from agentkv.trace.call import Call
-from agentkv.trace.render import Rendered
+from agentkv.trace.render import Rendered, around
+from agentkv.trace.tokens import Encoder
 
 MAX_UNITS = 4000
 """Longer middles are compared as sets instead of as sequences."""
@@ -40,6 +43,7 @@ class Unit:
     body: int
     end: int
     answer: bool = False
+    encoder: Encoder | None = field(default=None, compare=False, repr=False)
 
     @property
     def identity(self) -> tuple[str, str, str]:
@@ -55,6 +59,34 @@ class Unit:
         """Whether it is part of the conversation, and not of what stands in front of it."""
         return self.role in ("user", "assistant", "tool", "function", "model")
 
+    def token_at(self, char: int) -> int:
+        """The token that holds a character of its text; behind the text, its end."""
+        if char >= len(self.text):
+            return self.end
+        starts, head = self._starts()
+        if starts is None:
+            return self.body + (self.end - self.body) * char // len(self.text)
+        holder = bisect_right(starts, char + head) - 1
+        # Bytes of one character may be several tokens, which start together.
+        return self.body + bisect_left(starts, starts[max(holder, 0)])
+
+    def token_from(self, char: int) -> int:
+        """The first token that starts at a character of its text, or behind it."""
+        starts, head = self._starts()
+        if starts is None or char >= len(self.text):
+            return self.token_at(char)
+        return self.body + bisect_left(starts, char + head)
+
+    def _starts(self) -> tuple[array[int] | None, int]:
+        """Where its tokens start, and how many characters stand in front of its text; None where a
+        template wrote the text in another way, and only lengths tell."""
+        if self.encoder is not None:
+            before, behind = around(self.kind, self.label)
+            starts = self.encoder.starts(self.text, self.key, before, behind)
+            if len(starts) == self.end - self.body:
+                return starts, len(before)
+        return None, 0
+
 
 def units(call: Call, rendered: Rendered) -> list[Unit]:
     """Units of a prompt by place."""
@@ -69,6 +101,7 @@ def units(call: Call, rendered: Rendered) -> list[Unit]:
             Unit(
                 span.part, part.name, piece.kind, part.kind, role, piece.name or "", piece.key,
                 piece.text, piece.redacted, start, span.start, span.end,
+                encoder=None if piece.redacted else rendered.encoder,
             )
         )  # fmt: skip
         reach = max(reach, span.end)

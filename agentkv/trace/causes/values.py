@@ -204,7 +204,8 @@ _TIME = (
     r"(?:[01]?\d|2[0-4])(?::[0-5]\d){1,2}(?:[.,]\d+)?(?:\s?(?:[ap]m\b|[ap]\.m\.))?"
     r"(?:\s?(?:Z|UTC|GMT|CES?T|[ECMP][SD]T|[+-]\d\d:?\d\d)\b)?"
     r"|(?:1[0-2]|0?[1-9])\s?(?:[ap]m\b|[ap]\.m\.)"
-    r"|(?:[01]?\d|2[0-3])h[0-5]\d\b"
+    r"|(?:[01]?\d|2[0-3])\s?h\s?[0-5]\d\b"
+    r"|(?:[01]?\d|2[0-3])(?:[.:][0-5]\d)?\s?Uhr(?:\s[0-5]\d)?\b"
 )
 _DATE = (
     r"\d{4}[-/.](?:1[0-2]|0?[1-9])[-/.](?:3[01]|[12]\d|0?[1-9])(?!\d)"
@@ -219,10 +220,13 @@ _DATE = (
 _TEMPORAL = re.compile(
     rf"(?<![\w.])(?P<date>{_DATE})(?:(?:,?\s+(?:at|um|à|a las|@)\s+|[T\s,|]{{1,3}}\s?)(?P<time1>{_TIME}))?"
     rf"|(?<![\w.:])(?P<time2>{_TIME})(?![\w:])"
+    r"|(?<!\d)(?P<time3>(?:[01]?\d|2[0-3])\s?[时時点點시]\s?(?:[0-5]?\d\s?[分분])?)"
     r"|(?<!\d)(?P<stamp>20\d\d(?:1[0-2]|0[1-9])(?:3[01]|[12]\d|0[1-9])[T_-]?\d{4,6}Z?)(?!\d)"
     r"|(?<![\d.,])(?P<epoch>(?:1[5-9]|2[01])\d{8}(?:\d{3}|\.\d+|\d{6})?)(?![\d])",
     re.IGNORECASE,
 )
+_DIGIT = re.compile(r"\d")
+_WEEKDAY = re.compile(rf"\b{_DAY}", re.IGNORECASE)
 _UUID = re.compile(r"\b[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}\b", re.IGNORECASE)
 _EMAIL = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
 _ADDRESS = re.compile(r"\b0x[0-9a-f]{6,16}\b", re.IGNORECASE)
@@ -274,26 +278,29 @@ def scan(line: str) -> tuple[Value, ...]:
     def free(start: int, end: int) -> bool:
         return all(end <= v.start or start >= v.end for v in found)
 
-    shapes: tuple[tuple[re.Pattern[str], ValueKind], ...] = (
-        (_UUID, "uuid"),
-        (_EMAIL, "email"),
-        (_ADDRESS, "address"),
+    digits = bool(_DIGIT.search(line))
+    shapes: tuple[tuple[re.Pattern[str], ValueKind, bool], ...] = (
+        (_UUID, "uuid", digits),
+        (_EMAIL, "email", "@" in line),
+        (_ADDRESS, "address", digits),
     )
-    for pattern, kind in shapes:
-        for m in pattern.finditer(line):
+    for pattern, kind, likely in shapes:
+        for m in pattern.finditer(line) if likely else ():
             if free(*m.span()):
                 found.append(Value(*m.span(), kind))
-    for m in _TEMPORAL.finditer(line):
-        if free(*m.span()):
-            clock = m["time1"] or m["time2"] or m["stamp"] or m["epoch"]
-            found.append(Value(*m.span(), "clock" if clock else "date"))
-    for m in _PATH.finditer(line):
-        if free(*m.span()):
-            found.append(Value(*m.span(), "path"))
+    if digits or _WEEKDAY.search(line):
+        for m in _TEMPORAL.finditer(line):
+            if free(*m.span()):
+                clock = m["time1"] or m["time2"] or m["time3"] or m["stamp"] or m["epoch"]
+                found.append(Value(*m.span(), "clock" if clock else "date"))
+    if "/" in line or "\\" in line:
+        for m in _PATH.finditer(line):
+            if free(*m.span()):
+                found.append(Value(*m.span(), "path"))
     for m in _TOKEN.finditer(line):
         if is_id(m[0]) and free(*m.span()):
             found.append(Value(*m.span(), "id"))
-    for m in _NUMBER.finditer(line):
+    for m in _NUMBER.finditer(line) if digits else ():
         before = line[m.start() - 1] if m.start() else " "
         if not before.isalnum() and free(*m.span()):
             found.append(Value(*m.span(), "number"))
@@ -302,6 +309,8 @@ def scan(line: str) -> tuple[Value, ...]:
 
 def around(line: str, start: int, end: int) -> Value | None:
     """The value that holds `[start, end)` of a line; None where no shaped value does."""
+    if end - start > LONG:
+        return None
     # A line may be a page long: only the words around the place are looked at.
     low = line.rfind(" ", 0, max(0, start - WINDOW)) + 1 if start > WINDOW else 0
     high = line.find(" ", end + WINDOW)
@@ -329,7 +338,27 @@ def blanks_out(text: str) -> str:
 
 def plain(text: str) -> str:
     """The text in one Unicode form, look-alike and invisible characters replaced."""
+    if text.isascii():
+        return text
     return unicodedata.normalize("NFKC", text).translate(_LOOKALIKE)
+
+
+def common(a: str, b: str) -> int:
+    """Length of the longest common prefix of two texts."""
+    low, high = 0, min(len(a), len(b))
+    while low < high:
+        mid = (low + high + 1) // 2
+        if a[low:mid] == b[low:mid]:
+            low = mid
+        else:
+            high = mid - 1
+    return low
+
+
+def part(one: str, other: str) -> bool:
+    """Whether two texts cannot be one text written in two ways, since after an equal beginning one
+    goes on with `one` and the other with `other`: two letters of ASCII that are not the same."""
+    return one != other and all(c.isascii() and c.isalnum() for c in (one, other))
 
 
 _MONTH_NUMBER = {
@@ -353,6 +382,8 @@ _MONTH_NUMBER = {
     )
     for name in names.split()
 }
+_NO_PART = frozenset(["de", "of", "um", "uhr", "at", "th", "年", "月", "日", "년", "월", "일"])
+"""Words of a date that are no part of its value."""
 _DAY_NUMBER = {name: i % 7 for i, name in enumerate(_LONG_DAYS)}
 _WORD_OR_NUMBER = re.compile(r"[^\W\d_]+|\d+")
 _SMALL_SEPARATORS = re.compile(r"(?<=\d)[ \u00a0\u202f.,'’](?=\d{3}(?!\d))")
@@ -384,7 +415,7 @@ def _figures(text: str) -> tuple[str, ...]:
         word = date[0].lower()
         if word.isdigit():
             continue
-        if word in _MONTH_NUMBER or word in _DAYS or word in ("de", "of", "um", "uhr", "at", "th"):
+        if word in _MONTH_NUMBER or word in _DAYS or word in _NO_PART:
             continue
         return ()
     bare = _SMALL_SEPARATORS.sub("", text)
@@ -406,13 +437,16 @@ def _figures(text: str) -> tuple[str, ...]:
 def kind_of_change(old: str, new: str) -> ValueKind:
     """What a value is that was `old` and is `new`; the less telling of the two when they differ."""
     a, b = old.strip(), new.strip()
-    if min(len(a), len(b)) > LONG and abs(len(a) - len(b)) > 0.3 * max(len(a), len(b)):
+    long = min(len(a), len(b)) > LONG
+    if long and abs(len(a) - len(b)) > 0.3 * max(len(a), len(b)):
+        return "text"
+    if long and part(a[(k := common(a, b)) : k + 1], b[k : k + 1]):
         return "text"
     if blanks_out(old) == blanks_out(new):
         return "whitespace"
-    if plain(a) == plain(b) or blanks_out(plain(a)) == blanks_out(plain(b)):
+    if blanks_out(plain(a)) == blanks_out(plain(b)):
         return "unicode"
-    if min(len(a), len(b)) > LONG:
+    if long:
         return "text"
     if same_but_locale(a, b):
         return "locale"

@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from difflib import SequenceMatcher
+from itertools import accumulate
 from typing import Literal
 
 from agentkv.trace.causes.values import ValueKind, around, kind_of_change
@@ -13,6 +14,7 @@ from agentkv.trace.causes.values import ValueKind, around, kind_of_change
 ChangeKind = ValueKind | Literal["reorder", "json"]
 
 MAX_WORDS = 700
+LONG_LIST = 100
 LEAST_RUN = 12
 """Characters of an unbroken stretch of words that still counts as having stayed."""
 ALIKE = 0.3
@@ -23,7 +25,9 @@ RELATED = 0.1
 """Share of the shorter text's phrases."""
 Span = tuple[int, int, int, int]
 
-_WORD = re.compile(r"\w+|\s+|[^\w\s]")
+_SIGN = r"\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af"
+"""Scripts that are written without blanks: a sign is a word."""
+_WORD = re.compile(rf"[{_SIGN}]|[^\W{_SIGN}]+|\s+|[^\w\s]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +65,12 @@ def changed_words(
         tail += 1
     spans: list[tuple[int, int, int, int]] = []
     mid_a, mid_b = a[head : len(a) - tail], b[head : len(b) - tail]
-    if min(len(mid_a), len(mid_b)) > SHORT_WORDS and not _related(mid_a, mid_b):
+    if max(len(mid_a), len(mid_b)) > MAX_WORDS:
+        ops = [("replace", 0, len(mid_a), 0, len(mid_b))]
+    elif min(len(mid_a), len(mid_b)) > SHORT_WORDS and not _related(mid_a, mid_b):
         # Another text in this place: looking for words that it shares by chance costs most, and
         # says nothing.
         return [edit_of(old, new, old_at, old_end, at, end)], []
-    if max(len(mid_a), len(mid_b)) > MAX_WORDS:
-        ops = [("replace", 0, len(mid_a), 0, len(mid_b))]
     else:
         ops = list(matcher(mid_a, mid_b).get_opcodes())
     for tag, i1, i2, j1, j2 in ops:
@@ -199,13 +203,14 @@ def _line(text: str, start: int, end: int) -> tuple[int, int]:
 
 
 def starts_of(parts: list[str]) -> list[int]:
-    out = [0]
-    for part in parts:
-        out.append(out[-1] + len(part))
-    return out
+    return [0, *accumulate(map(len, parts))]
 
 
 def matcher(a: list[str], b: list[str]) -> SequenceMatcher[int]:
+    """Aligns two lists of bits. In long ones blank bits begin no match, they only join one: they
+    tell little, and are so many that looking at all pairs of them costs most of the time."""
     numbers: dict[str, int] = {}
     ids = [[numbers.setdefault(t, len(numbers)) for t in side] for side in (a, b)]
-    return SequenceMatcher(None, ids[0], ids[1], autojunk=False)
+    long = min(len(a), len(b)) > LONG_LIST
+    blank = {number for bit, number in numbers.items() if long and not bit.strip()}
+    return SequenceMatcher(blank.__contains__, ids[0], ids[1], autojunk=False)

@@ -93,14 +93,14 @@ def test_a_prompt_longer_than_the_cache_leaves_it_alone() -> None:
 
 def test_a_burst_of_single_prompts_does_not_flush_what_many_used() -> None:
     rates = {}
-    for policy in ("lru", "hot_lru", "lfu"):
+    for policy in ("lru", "hot", "lfu"):
         cache = RadixCache("x", size=400, policy=policy)
         for n in range(50):
             asked(cache, [*range(200), 1000 + n])
         for n in range(40):
             asked(cache, [5000 + 100 * n + i for i in range(30)])
         rates[policy] = asked(cache, [*range(200), 1])
-    assert rates == {"lru": 0, "hot_lru": 200, "lfu": 200}
+    assert rates == {"lru": 0, "hot": 200, "lfu": 200}
 
 
 def test_each_prefix_has_a_time_to_live_of_its_own_which_use_renews() -> None:
