@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from agentkv.langchain import AgentKV, ChatAgentKV
     from agentkv.langchain.agents import CacheLayoutMiddleware
     from agentkv.langchain.handler import CacheReportHandler, cache_report
+    from agentkv.langchain.hints import CacheHintHandler
     from agentkv.layout import arrange, optimize
     from agentkv.prompt import Document, static, volatile
     from agentkv.report import CacheReport
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AgentKV",
+    "CacheHintHandler",
     "CacheLayoutMiddleware",
     "CacheReport",
     "CacheReportHandler",
@@ -36,6 +38,7 @@ __all__ = [
 
 _HOME = {
     "AgentKV": "agentkv.langchain",
+    "CacheHintHandler": "agentkv.langchain.hints",
     "CacheLayoutMiddleware": "agentkv.langchain.agents",
     "CacheReport": "agentkv.report",
     "CacheReportHandler": "agentkv.langchain.handler",

@@ -24,7 +24,8 @@ def serve(
         Literal["auto", "float32", "bfloat16"], typer.Option(help="Number format of the weights.")
     ] = "auto",
     kv_dtype: Annotated[
-        Literal["auto", "float32", "bfloat16"], typer.Option(help="Number format of the KV pool.")
+        Literal["auto", "float32", "bfloat16", "fp8", "fp8_e4m3"],
+        typer.Option(help="Number format of the KV pool; fp8 is half the size of bfloat16."),
     ] = "auto",
     page_size: Annotated[
         int, typer.Option(help="Tokens in a KV page: 1, 16, 32 or 64. 1 reuses every token.")
@@ -47,11 +48,23 @@ def serve(
     host_write_hits: Annotated[
         int, typer.Option(min=1, help="Uses after which `through` copies a prefix.")
     ] = 2,
+    host_kv_dtype: Annotated[
+        Literal["auto", "float32", "bfloat16", "fp8", "fp8_e4m3"],
+        typer.Option(help="Number format below the pool, in RAM and on disk; smaller is lossy."),
+    ] = "auto",
     disk_cache: Annotated[
         Path | None,
         typer.Option(help="Directory for K/V that outlives the server. As private as prompts."),
     ] = None,
-    disk_size: Annotated[str, typer.Option(help="Most bytes in that directory.")] = "20GiB",
+    remote_cache: Annotated[
+        str | None,
+        typer.Option(
+            envvar="AGENTKV_REMOTE_CACHE",
+            help="URL of a Redis or Valkey server, redis://host:port/0, in place of that directory: "
+            "servers that name the same one share prefixes.",
+        ),
+    ] = None,
+    disk_size: Annotated[str, typer.Option(help="Most bytes in either.")] = "20GiB",
     disk_max_age: Annotated[
         float | None, typer.Option(min=1, help="Seconds after its last use that K/V stays there.")
     ] = None,
@@ -74,6 +87,22 @@ def serve(
         Literal["lpm", "dfs-weight", "fcfs"],
         typer.Option(help="Order of the queue; lpm takes the longest cached prefix first."),
     ] = "lpm",
+    eviction: Annotated[
+        Literal["lru", "hot", "role", "cost"],
+        typer.Option(help="What leaves the cache first; each adds a bonus to the one before."),
+    ] = "role",
+    pin_share: Annotated[
+        float, typer.Option(min=0, max=1, help="Share of the pool that pins may keep.")
+    ] = 0.2,
+    pause_share: Annotated[
+        float, typer.Option(min=0, max=1, help="Share of the pool that paused sessions may keep.")
+    ] = 0.5,
+    namespace_floor: Annotated[
+        float, typer.Option(min=0, max=1, help="Share of the pool that each key or salt is left.")
+    ] = 0.0,
+    namespace_quota: Annotated[
+        float, typer.Option(min=0, max=1, help="Share above which a key's prefixes leave first.")
+    ] = 1.0,
     threads: Annotated[
         int | None, typer.Option(min=1, help="CPU threads.", show_default="all cores")
     ] = None,
@@ -120,7 +149,9 @@ def serve(
             host_cache=host_cache,
             host_write=host_write,
             host_write_hits=host_write_hits,
+            host_kv_dtype=host_kv_dtype,
             disk_cache=None if disk_cache is None else str(disk_cache),
+            remote_cache=remote_cache,
             disk_size=disk_size,
             disk_max_age=disk_max_age,
             disk_store=disk_store,
@@ -129,6 +160,11 @@ def serve(
             max_running=max_running,
             max_queued=max_queued,
             policy=policy,
+            eviction=eviction,
+            pin_share=pin_share,
+            pause_share=pause_share,
+            namespace_floor=namespace_floor,
+            namespace_quota=namespace_quota,
             threads=threads,
         ),
         host=host,

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from agentkv.engine.kv.eviction import marks_of
 from agentkv.engine.kv.tree import Namespace
 from agentkv.engine.run.grammar import CompiledGrammar
 from agentkv.engine.run.sampler import Sampled, SampleState
@@ -129,6 +130,7 @@ class Call:
         tokenizer: Tokenizer,
         emit: Callable[[Any], None],
         grammar: CompiledGrammar | None = None,
+        pin: float | None = None,
     ) -> None:
         self.id = call_id
         self.prompt = prompt
@@ -136,6 +138,8 @@ class Call:
         self.namespace = namespace
         self.session = session
         self.emit = emit
+        self.pin = pin
+        """Seconds for which the lasting part of the prompt is to be kept; None: no pin."""
         self.aborted = False
         self.facts: CacheFacts | None = None
         self.record: Record | None = None
@@ -146,6 +150,7 @@ class Call:
         self._scores: list[TokenLogprob | None] = []
         ends = frozenset(params.stop_token_ids) | (frozenset() if params.ignore_eos else eos)
         self.sequels: list[Sequel] = []
+        marks = marks_of(prompt.spans)
         for index in range(params.n):
             request = Request(
                 f"{call_id}#{index}",
@@ -155,6 +160,7 @@ class Call:
                 min_new=min(params.min_tokens, max_new),
                 stop_ids=ends,
                 score_from=None if params.prompt_logprobs is None else params.prompt_logprobs_start,
+                marks=marks,
             )
             state = SampleState(
                 params=params,

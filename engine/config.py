@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from agentkv.engine.errors import InvalidRequest
@@ -10,6 +10,8 @@ from agentkv.engine.errors import InvalidRequest
 DEFAULT_MODEL = "smollm2-135m"
 PAGE_SIZES = (1, 16, 32, 64)
 POLICIES = ("lpm", "dfs-weight", "fcfs")
+EVICTIONS = ("lru", "hot", "role", "cost")
+KV_DTYPES = ("auto", "float32", "bfloat16", "fp8", "fp8_e4m3")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,7 +20,9 @@ class EngineConfig:
 
     `model`: a known name (`agentkv models ls`), a directory, or a Hugging Face id.
     `dtype`: `float32` or `bfloat16`; `auto` is bfloat16 where the CPU has AMX, float32 elsewhere.
-    `kv_dtype`: dtype of the KV pool; `auto` is `dtype`.
+    `kv_dtype`: dtype of the KV pool; `auto` is `dtype`. `fp8` (e4m3 with a scale for each layer and
+    KV head, saturating) takes half the bytes of bfloat16, and changes answers a little; the same
+    prompt still gets the same answer, cached or not.
     `pool_tokens`: size of the KV pool in tokens; None sizes it from memory (a quarter of what is
     available, never more than 64 times the context window).
     `replay_entries`: how many of its own outputs the engine remembers as they were sampled, to feed
@@ -26,11 +30,23 @@ class EngineConfig:
     `host_cache`: bytes of RAM for K/V that leaves the pool (`8GiB`; 0: none). `host_write`: when it is
     copied there: `back`, when it is evicted; `through`, in the background when it was used
     `host_write_hits` times; `off`.
+    `host_kv_dtype`: dtype of what is kept below the pool, on the host and on disk; `auto` is that of
+    the pool. A smaller one than the pool's is lossy: a prefix that comes back is not, to the last
+    bit, what was computed, and answers may differ from a cold call's.
     `disk_cache`: a directory for K/V that outlives the process; `disk_size` bytes of it at most, and
     `disk_max_age` seconds after its last use. What is on disk can be turned back into text: keep it
     as you would keep the prompts. `disk_store`: `all`, or `shared` (only calls without a salt).
+    `remote_cache`: the URL of a Redis or Valkey server (`redis://[user:password@]host:port/db`) in the
+    place of `disk_cache`, for engines that share prefixes; `disk_size`, `disk_max_age` and
+    `disk_store` hold for it, too. It takes `agentkv[redis]`.
     `load_policy`: bring K/V back when that is expected to be faster than computing it (`cost`), or
     whenever there is any (`always`).
+    `eviction`: which prefix leaves the pool first: `lru`, the least recently used; `hot`, that with a
+    bonus for what many share; `role`, and one for tools and instructions; `cost`, and one for what is
+    dear to compute again.
+    `pin_share`, `pause_share`: shares of the pool that pins, and paused sessions, may keep.
+    `namespace_floor`: share of the pool that each salt (each API key) keeps against the others;
+    `namespace_quota`: share above which a salt's own prefixes leave first.
     `max_batch_tokens`: token budget of one step; long prompts are prefilled in chunks of it.
     `check_invariants`: verify page conservation after every step (tests; costs a walk a step).
     """
@@ -39,14 +55,16 @@ class EngineConfig:
     served_name: str | None = None
     device: Literal["auto", "cpu"] = "auto"
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
-    kv_dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    kv_dtype: Literal["auto", "float32", "bfloat16", "fp8", "fp8_e4m3"] = "auto"
     max_model_len: int | None = None
     pool_tokens: int | None = None
     page_size: int = 1
     host_cache: int | str = 0
     host_write: Literal["back", "through", "off"] = "back"
     host_write_hits: int = 2
+    host_kv_dtype: Literal["auto", "float32", "bfloat16", "fp8", "fp8_e4m3"] = "auto"
     disk_cache: str | None = None
+    remote_cache: str | None = field(default=None, repr=False)  # it may have a password
     disk_size: int | str = "20GiB"
     disk_max_age: float | None = None
     disk_store: Literal["all", "shared"] = "all"
@@ -55,6 +73,11 @@ class EngineConfig:
     max_running: int = 16
     max_queued: int = 1024
     policy: Literal["lpm", "dfs-weight", "fcfs"] = "lpm"
+    eviction: Literal["lru", "hot", "role", "cost"] = "role"
+    pin_share: float = 0.2
+    pause_share: float = 0.5
+    namespace_floor: float = 0.0
+    namespace_quota: float = 1.0
     prefix_cache: bool = True
     replay_entries: int = 512
     threads: int | None = None
@@ -69,14 +92,37 @@ class EngineConfig:
             raise InvalidRequest(
                 f"policy must be one of {POLICIES}, got {self.policy!r}.", param="policy"
             )
+        for name in ("kv_dtype", "host_kv_dtype"):
+            if getattr(self, name) not in KV_DTYPES:
+                raise InvalidRequest(
+                    f"{name} must be one of {KV_DTYPES}, got {getattr(self, name)!r}.", param=name
+                )
         for name in ("max_batch_tokens", "max_running", "max_queued"):
             if getattr(self, name) < 1:
                 raise InvalidRequest(
                     f"{name} must be at least 1, got {getattr(self, name)}.", param=name
                 )
+        if self.eviction not in EVICTIONS:
+            raise InvalidRequest(
+                f"eviction must be one of {EVICTIONS}, got {self.eviction!r}.", param="eviction"
+            )
+        for name in ("pin_share", "pause_share", "namespace_floor", "namespace_quota"):
+            share = getattr(self, name)
+            if not 0 <= share <= 1:
+                raise InvalidRequest(f"{name} must be between 0 and 1, got {share}.", param=name)
+        if self.namespace_floor > self.namespace_quota or self.namespace_quota == 0:
+            raise InvalidRequest(
+                "namespace_quota must be above 0, and at least namespace_floor.",
+                param="namespace_quota",
+            )
         for name in ("host_cache", "disk_size"):
             bytes_of(getattr(self, name), name)
-        if self.disk_cache is not None and bytes_of(self.disk_size, "disk_size") <= 0:
+        if self.disk_cache is not None and self.remote_cache is not None:
+            raise InvalidRequest(
+                "disk_cache and remote_cache are two places for the same thing; give one of them.",
+                param="remote_cache",
+            )
+        if self.stored and bytes_of(self.disk_size, "disk_size") <= 0:
             raise InvalidRequest("disk_size must be more than 0.", param="disk_size")
         if self.host_write not in ("back", "through", "off"):
             raise InvalidRequest(
@@ -111,6 +157,11 @@ class EngineConfig:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise InvalidRequest(f"{name} must be at least 1, got {value}.", param=name)
+
+    @property
+    def stored(self) -> bool:
+        """Whether there is a tier that outlives the process."""
+        return self.disk_cache is not None or self.remote_cache is not None
 
 
 _UNITS = {"": 1, "b": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}

@@ -34,13 +34,18 @@ from agentkv.engine.errors import (
     PoolTooSmall,
     QueueFull,
 )
+from agentkv.engine.keep import Keeper, Pinned, lasting, seconds_of
 from agentkv.engine.kv.cache import KVCache
-from agentkv.engine.kv.pool import KVPool
+from agentkv.engine.kv.eviction import POLICIES as EVICTION
+from agentkv.engine.kv.pins import PAUSE_SECONDS, PIN_SECONDS
+from agentkv.engine.kv.pool import KV_DTYPES, KVPool, dtype_name
 from agentkv.engine.kv.tree import Namespace, TreeError
+from agentkv.engine.kv.view import Allowed, NodeView, TreeView, find, view
 from agentkv.engine.lower import LowerTiers
 from agentkv.engine.memory import pool_tokens_for
 from agentkv.engine.model.load import load_model
 from agentkv.engine.model.store import resolve
+from agentkv.engine.run.calibrate import fp8_scales
 from agentkv.engine.run.grammar import CompiledGrammar, GrammarCompiler
 from agentkv.engine.run.runner import ModelRunner
 from agentkv.engine.run.sampler import Sampler, score_prompt
@@ -61,12 +66,14 @@ from agentkv.engine.types import (
     as_ids,
 )
 from agentkv.engine.why import Explainer
+from agentkv.kernels.fp8 import FP8
 
 log = logging.getLogger("agentkv.engine")
 
 LEARN_TOKENS = 64
 """A step teaches the prefill rate when it computes at least so many tokens."""
 
+SaltFilter = Callable[[str | None], bool]
 T = TypeVar("T")
 Prompt = str | Sequence[int] | IntArray | RenderedPrompt
 
@@ -105,14 +112,19 @@ class Engine:
         dtype = _dtype(config.dtype)
         model = load_model(directory, dtype=dtype)
         shape = model.config
-        kv_dtype = dtype if config.kv_dtype == "auto" else _dtype(config.kv_dtype)
+        kv_dtype = dtype if config.kv_dtype == "auto" else KV_DTYPES[config.kv_dtype]
+        lower = config.prefix_cache and bool(
+            bytes_of(config.host_cache, "host_cache") or config.stored
+        )
+        host_dtype = KV_DTYPES.get(config.host_kv_dtype, kv_dtype) if lower else kv_dtype
         self.model_name = config.served_name or config.model.rstrip("/").rsplit("/", 1)[-1]
         self.max_model_len = min(config.max_model_len or shape.max_position, shape.max_position)
         self.vocab_size = shape.vocab_size
         self.fingerprint = model.fingerprint
         self.page_size = config.page_size
         self.dtype_name = str(dtype).removeprefix("torch.")
-        self.kv_dtype_name = str(kv_dtype).removeprefix("torch.")
+        self.kv_dtype_name = dtype_name(kv_dtype)
+        self.host_kv_dtype_name = dtype_name(host_dtype)
         self.created = int(time.time())
         self.tokenizer = Tokenizer.load(directory)
         self.renderer = Renderer.load(
@@ -130,6 +142,9 @@ class Engine:
             kv_heads=shape.num_kv_heads,
             head_dim=shape.head_dim,
             dtype=kv_dtype,
+            scales=fp8_scales(model, self.tokenizer, directory)
+            if FP8 in (kv_dtype, host_dtype)
+            else None,
         )
         self.kv_bytes = self._pool.nbytes
         self._runner = ModelRunner(model, self._pool)
@@ -139,11 +154,13 @@ class Engine:
         self._grammars = GrammarCompiler(self.tokenizer, vocab_size=shape.vocab_size, eos=self._eos)
         self._explainer = Explainer(lambda ids: self.tokenizer.decode(ids, skip_special=False))
         self._counters = Counters()
+        self._keeper = Keeper()
         self._lower: LowerTiers | None = None
-        if config.prefix_cache and (bytes_of(config.host_cache, "host_cache") or config.disk_cache):
+        if lower:
             self._lower = LowerTiers(
                 config, self._pool, self.fingerprint, self._post, self._forward_nothing
             )
+            self.bit_exact = self.bit_exact and not self._lower.lossy
         self._new_cache()
 
     # -- calls
@@ -155,6 +172,7 @@ class Engine:
         *,
         session: str | None = None,
         salt: str | None = None,
+        pin: float | None = None,
         request_id: str | None = None,
         timeout: float | None = None,
     ) -> RequestOutput:
@@ -164,9 +182,13 @@ class Engine:
         `prompt`: text (control tokens in it are parsed), token ids, or what `render` returned.
         `session`: calls of one session are compared with each other to say why a miss happened.
         `salt`: calls with different salts share nothing. `params.max_tokens=0` only prefills.
+        `pin`: keep the prompt's lasting segments (tools, instructions, documents, as far as they
+        stand at its front) for so many seconds; see `Engine.pin`.
         Raises `InvalidRequest`, `ContextLengthExceeded`, `PoolTooSmall`, `QueueFull`, `EngineClosed`.
         """
-        stream = self.stream(prompt, params, session=session, salt=salt, request_id=request_id)
+        stream = self.stream(
+            prompt, params, session=session, salt=salt, pin=pin, request_id=request_id
+        )
         with stream:
             return stream.result(timeout)
 
@@ -177,10 +199,13 @@ class Engine:
         *,
         session: str | None = None,
         salt: str | None = None,
+        pin: float | None = None,
         request_id: str | None = None,
     ) -> RequestOutput:
         """`generate` for asyncio. Cancelling the task aborts the call."""
-        stream = self.astream(prompt, params, session=session, salt=salt, request_id=request_id)
+        stream = self.astream(
+            prompt, params, session=session, salt=salt, pin=pin, request_id=request_id
+        )
         async with stream:
             return await stream.result()
 
@@ -191,12 +216,13 @@ class Engine:
         *,
         session: str | None = None,
         salt: str | None = None,
+        pin: float | None = None,
         request_id: str | None = None,
     ) -> Stream:
         """Iterate over `StreamEvent`s. Closing the iterator aborts the call. Errors as `generate`,
         raised here and not at the first event."""
         events: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        call = self._call(prompt, params, session, salt, request_id, events.put)
+        call = self._call(prompt, params, session, salt, pin, request_id, events.put)
         self._submit(call)
         return Stream(call.id, events, self.abort)
 
@@ -207,6 +233,7 @@ class Engine:
         *,
         session: str | None = None,
         salt: str | None = None,
+        pin: float | None = None,
         request_id: str | None = None,
     ) -> AsyncStream:
         """`stream` for asyncio; must be called in a running event loop."""
@@ -220,7 +247,7 @@ class Engine:
                 # The loop is closed: nobody listens any more, and the call is aborted elsewhere.
                 log.debug("an event of %s came after its loop had closed", call.id)
 
-        call = self._call(prompt, params, session, salt, request_id, emit)
+        call = self._call(prompt, params, session, salt, pin, request_id, emit)
         self._submit(call)
         return AsyncStream(call.id, events, self.abort)
 
@@ -259,8 +286,79 @@ class Engine:
             self._wake.notify()
         return True
 
+    # -- what callers know of the future
+
+    def pin(self, prompt: Prompt, *, ttl: float = PIN_SECONDS, salt: str | None = None) -> Pinned:
+        """Let a prefix leave the cache last, for `ttl` seconds; computes it first if need be.
+
+        Whole pages of it are kept. All pins together keep `pin_share` of the pool at most: where a
+        new one goes over that, the oldest end. Pinning the same prefix again prolongs it. Raises
+        `InvalidRequest` when it is larger than that, or shorter than a page; otherwise as `generate`.
+        """
+        ttl = seconds_of(ttl)
+        output = self.generate(prompt, SamplingParams(max_tokens=0), salt=salt)
+        ids, namespace = output.prompt_token_ids, self._namespace(salt)
+        return self._ask(lambda: self._keeper.pin(self._scheduler, namespace, ids, ttl))
+
+    def unpin(self, pin_id: str, *, of: SaltFilter | None = None) -> bool:
+        """End a pin. False if there is none of that id (among those whose salt `of` accepts)."""
+        allowed = _allowed(of)
+        return self._ask(lambda: self._keeper.unpin(self._scheduler, pin_id, allowed))
+
+    def pins(self, *, of: SaltFilter | None = None) -> list[Pinned]:
+        """The pins of all salts, or of those that `of` accepts, oldest first."""
+        allowed = _allowed(of)
+        return self._ask(lambda: self._keeper.pins(self._scheduler, allowed))
+
+    def pause(self, session: str, *, ttl: float = PAUSE_SECONDS, salt: str | None = None) -> int:
+        """A session runs a tool, or waits for a person: let its prefix leave late, until its next
+        call or for `ttl` seconds. A hint: returns the tokens that are kept, 0 if none."""
+        ttl, namespace = seconds_of(ttl), self._namespace(salt)
+        return self._ask(lambda: self._keeper.pause(self._scheduler, namespace, session, ttl))
+
+    def release(self, session: str, *, salt: str | None = None) -> int:
+        """A session is over: what only it used leaves first. Returns its tokens. A hint."""
+        namespace = self._namespace(salt)
+        return self._ask(lambda: self._keeper.release(self._scheduler, namespace, session))
+
+    def prefetch(self, session: str, *, salt: str | None = None) -> int:
+        """A session is about to resume: bring its prefix back from lower tiers. Returns the tokens
+        that they have of it. A hint: does not wait."""
+        namespace = self._namespace(salt)
+        return self._ask(lambda: self._keeper.prefetch(self._scheduler, namespace, session))
+
+    def tree(
+        self, *, of: SaltFilter | None = None, most: int = 2000, depth: int | None = None
+    ) -> TreeView:
+        """The radix tree as it is now: all of it, or what has a salt that `of` accepts; at most
+        `most` nodes."""
+        allowed = _allowed(of)
+        return self._ask(lambda: view(self._scheduler.cache.tree, allowed, most=most, depth=depth))
+
+    def node(
+        self, node_id: str, *, of: SaltFilter | None = None
+    ) -> tuple[NodeView, IntArray, int] | None:
+        """One node of the tree: how it is, the token ids of its edge, and its number of children.
+        None when no node, or more than one, has an id that begins like this."""
+        allowed = _allowed(of)
+        return self._ask(lambda: find(self._scheduler.cache.tree, node_id, allowed))
+
+    def save(self) -> int:
+        """Start to bring to disk what is not there yet. Returns the prefixes that will be written;
+        0 without a disk tier."""
+
+        def work() -> int:
+            tiers = self._scheduler.cache.tiers
+            if tiers is None:
+                return 0
+            found = tiers.store_all()
+            tiers.work()
+            return found
+
+        return self._ask(work)
+
     def flush(self) -> int:
-        """Empty the cache. Requests in flight keep what they use. Returns the tokens freed now."""
+        """Empty the cache, pins included. Requests in flight keep what they use. Returns the tokens freed now."""
 
         def work() -> int:
             return self._scheduler.cache.flush()
@@ -272,12 +370,16 @@ class Engine:
 
         def work() -> dict[str, Any]:
             cache, scheduler = self._scheduler.cache, self._scheduler
+            cache.pins.expire()
             free = cache.pages.free_pages * self.page_size
             evictable = cache.tree.evictable_tokens
             return {
                 "num_requests_running": len(scheduler.running),
                 "num_requests_waiting": len(scheduler.waiting),
                 "pool_tokens": self.pool_tokens,
+                "kv_dtype": self.kv_dtype_name,
+                "host_kv_dtype": self.host_kv_dtype_name,
+                "kv_bytes": self.kv_bytes,
                 "free_tokens": free,
                 "evictable_tokens": evictable,
                 "locked_tokens": cache.tree.locked_tokens,
@@ -285,6 +387,11 @@ class Engine:
                 "token_usage": 1.0 - (free + evictable) / self.pool_tokens,
                 "evicted_tokens_total": cache.tree.evicted_tokens_total,
                 "retractions_total": scheduler.retractions,
+                "pinned_tokens": cache.tree.kept_tokens["pins"],
+                "paused_tokens": cache.tree.kept_tokens["pauses"],
+                "decayed_pins_total": cache.pins.decayed["pins"],
+                "refused_pins_total": self._keeper.refused_pins,
+                "hints_total": dict(self._keeper.hints),
                 "tiers": {} if self._lower is None else self._lower.stats(),
                 **self._counters.snapshot(),
             }
@@ -327,10 +434,13 @@ class Engine:
         params: SamplingParams | None,
         session: str | None,
         salt: str | None,
+        pin: float | None,
         request_id: str | None,
         emit: Callable[[Any], None],
     ) -> Call:
         params = params or SamplingParams()
+        if pin is not None:
+            pin = seconds_of(pin, "pin")
         if isinstance(prompt, RenderedPrompt):
             rendered = prompt
         elif isinstance(prompt, str):
@@ -353,22 +463,27 @@ class Engine:
             )
         max_new = self._max_new(len(ids), params.max_tokens)
         grammar = self._grammar(params.grammar) if params.grammar and max_new else None
-        namespace: Namespace = (
-            ("model", self.fingerprint),
-            ("kv", self.kv_dtype_name),
-            ("salt", salt),
-        )
         return Call(
             request_id or f"req-{uuid.uuid4().hex}",
             rendered,
             params,
             max_new=max_new,
-            namespace=namespace,
+            namespace=self._namespace(salt),
+            pin=pin,
             session=session,
             eos=self._eos,
             tokenizer=self.tokenizer,
             emit=emit,
             grammar=grammar,
+        )
+
+    def _namespace(self, salt: str | None) -> Namespace:
+        # What computed K/V is part of it, too: a pool may be narrower than the weights.
+        return (
+            ("model", self.fingerprint),
+            ("dtype", self.dtype_name),
+            ("kv", self.kv_dtype_name),
+            ("salt", salt),
         )
 
     def _grammar(self, grammar: Grammar) -> CompiledGrammar:
@@ -482,7 +597,9 @@ class Engine:
         now = time.perf_counter()
         self._counters.stepped(step, now - began)
         if self._lower is not None and len(step.batch.input_ids) >= LEARN_TOKENS:
-            self._lower.costs.computed(len(step.batch.input_ids), now - began)
+            self._lower.costs.computed(
+                len(step.batch.input_ids), now - began, before=float(step.batch.positions.sum())
+            )
         for work, token in zip(step.works, tokens, strict=True):
             one = self._sequels.get(work.request.id)  # none: its call failed in this step
             if token is not None and not work.request.aborted and one is not None:
@@ -551,6 +668,7 @@ class Engine:
         call = sequel.call
         if call.facts is not None:
             return
+        self._keeper.began(self._scheduler, call.namespace, call.session)
         matched = request.cached_tokens or 0
         limit = request.match_limit if self.config.prefix_cache else 0
         verdict, record = self._explainer.explain(
@@ -601,7 +719,14 @@ class Engine:
         self._counters.ended(call)
         if call.record is not None:
             first = call.sequels[0].request
-            self._explainer.finished(call.record, first.tokens.copy(), first.computed)
+            tokens = first.tokens.copy()
+            self._explainer.finished(call.record, tokens, first.computed)
+            self._keeper.ended(call.namespace, call.session, tokens[: first.computed])
+        if call.pin is not None and not call.aborted:
+            end = lasting(call.prompt.spans)
+            if end:
+                ids = call.prompt.token_ids[:end]
+                self._keeper.try_pin(self._scheduler, call.namespace, ids, call.pin)
         if call.prompt.text and not call.aborted:
             for one in call.sequels:
                 cut = one.text if one.output.stopped is not None else None
@@ -657,6 +782,13 @@ class Engine:
             self.pool_tokens // config.page_size,
             config.page_size,
             enabled=config.prefix_cache,
+            eviction=EVICTION[config.eviction],
+            floor=int(config.namespace_floor * self.pool_tokens),
+            quota=int(config.namespace_quota * self.pool_tokens)
+            if config.namespace_quota < 1
+            else None,
+            pin_tokens=int(config.pin_share * self.pool_tokens),
+            pause_tokens=int(config.pause_share * self.pool_tokens),
             lower=None if self._lower is None else self._lower.make,
         )
         self._scheduler = Scheduler(
@@ -720,6 +852,17 @@ def _dtype(name: str) -> torch.dtype:
         amx = getattr(torch.cpu, "_is_amx_tile_supported", lambda: False)()
         return torch.bfloat16 if amx else torch.float32
     return torch.bfloat16 if name == "bfloat16" else torch.float32
+
+
+def _allowed(of: SaltFilter | None) -> Allowed:
+    """Namespaces whose salt is accepted."""
+    if of is None:
+        return lambda namespace: True
+    return lambda namespace: any(key == "salt" and of(salt) for key, salt in _tagged(namespace))
+
+
+def _tagged(namespace: Namespace) -> list[tuple[str, Any]]:
+    return [part for part in namespace if isinstance(part, tuple) and len(part) == 2]
 
 
 def _close_at_exit(engine: Engine) -> None:

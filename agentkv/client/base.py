@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from agentkv.engine.text.calls.answer import CallDelta, ToolCall
 from agentkv.engine.types import SamplingParams
 from agentkv.report.report import CacheReport
+
+HintAction = Literal["pause", "release", "prefetch"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +43,7 @@ class ChatRequest:
     `session` names the conversation for the report's comparisons; `salt` keeps its cache apart
     from everybody else's. `tool_choice`, `parallel_tool_calls` and `response_format` have OpenAI's
     shapes (`any` is `required`); they narrow what may be answered and never change the prompt.
+    `pin`: seconds for which tools, instructions and documents are to stay in the engine's cache.
     `auto_policy` says how a model that is free to call a tool comes to do so: `free`, `score`, or
     `auto`, which takes what suits the model.
     """
@@ -54,6 +57,7 @@ class ChatRequest:
     params: SamplingParams = field(default_factory=SamplingParams)
     session: str | None = None
     salt: str | None = None
+    pin: float | None = None
     request_id: str | None = None
     add_generation_prompt: bool = True
     continue_final_message: bool = False
@@ -153,6 +157,13 @@ class Client(Protocol):
 
     def encode(self, text: str) -> list[int]:
         """Token ids of a text, in which nothing is taken for a control token."""
+        ...
+
+    def hint(
+        self, session: str, action: HintAction, *, ttl: float, salt: str | None = None
+    ) -> int | None:
+        """Tell the engine that a session pauses (for `ttl` seconds at most), is over, or will
+        resume. Returns the tokens that it concerns; None where no engine takes hints."""
         ...
 
     def context_window(self) -> int | None:

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from agentkv.client import foreign, replies, wire
-from agentkv.client.base import CallRequest, ChatDelta, ChatReply, Timeouts
+from agentkv.client.base import CallRequest, ChatDelta, ChatReply, HintAction, Timeouts
 from agentkv.client.connections import Connections, failure, give_up, limits, mapped
 from agentkv.client.errors import (
     AgentKVError,
@@ -211,6 +211,19 @@ class HttpClient:
                 f"{self._root} has no tokenizer to ask, and OpenAI's is not on this machine."
             )
         return local.encode_ordinary(text)
+
+    def hint(
+        self, session: str, action: HintAction, *, ttl: float, salt: str | None = None
+    ) -> int | None:
+        server = self._known
+        if server is None or not server.ours:
+            return None  # nobody knows the session before the first call
+        body: dict[str, Any] = {"session": session, "action": action}
+        if action == "pause":
+            body["ttl"] = ttl
+        if salt is not None:
+            body["cache_salt"] = salt
+        return int(self._ask("POST", "/agentkv/cache/hint", body)["tokens"])
 
     def context_window(self) -> int | None:
         if self._cards is None:

@@ -15,6 +15,7 @@ from agentkv.client.base import (
     ChatDelta,
     ChatReply,
     ChatRequest,
+    HintAction,
     ReplyChoice,
     TextRequest,
 )
@@ -137,6 +138,20 @@ class InProcessClient:
     def encode(self, text: str) -> list[int]:
         return [int(i) for i in self.engine.tokenizer.encode_text(text)]
 
+    def hint(
+        self, session: str, action: HintAction, *, ttl: float, salt: str | None = None
+    ) -> int | None:
+        if not self.loaded:
+            return None  # an engine that is not there knows no session
+        try:
+            if action == "pause":
+                return self.engine.pause(session, ttl=ttl, salt=salt)
+            if action == "release":
+                return self.engine.release(session, salt=salt)
+            return self.engine.prefetch(session, salt=salt)
+        except Exception as error:
+            _reraise(error)
+
     def context_window(self) -> int | None:
         return self.engine.max_model_len
 
@@ -243,6 +258,7 @@ def _extras(request: CallRequest) -> dict[str, Any]:
     return {
         "session": request.session,
         "salt": request.salt,
+        "pin": request.pin if isinstance(request, ChatRequest) else None,
         "request_id": request.request_id,
     }
 

@@ -69,7 +69,11 @@ def body(request: CallRequest, model: str | None, *, stream: bool) -> dict[str, 
         out["include_stop_str_in_output"] = True
     if p.logit_bias:
         out["logit_bias"] = {str(k): v for k, v in p.logit_bias.items()}
-    extension = {"session": request.session} if request.session is not None else {}
+    extension: dict[str, Any] = {}
+    if request.session is not None:
+        extension["session"] = request.session
+    if isinstance(request, ChatRequest) and request.pin is not None:
+        extension["pin"] = request.pin
     if isinstance(request, ChatRequest) and request.auto_policy != "auto":
         extension["auto_policy"] = request.auto_policy
     if extension:

@@ -73,6 +73,7 @@ class Ahead(Requests, Threaded):
             params=replace(self._params(None, {}), max_tokens=0, min_tokens=0),
             session=name,
             salt=self.cache_salt,
+            pin=self._pin_seconds,
             add_generation_prompt=False,
             timeouts=Timeouts.of(self.timeout),
         )

@@ -11,6 +11,7 @@ from pydantic import Field, PrivateAttr, field_validator
 
 from agentkv.client.base import ChatRequest, Timeouts
 from agentkv.client.errors import InvalidCall
+from agentkv.engine.kv.pins import MOST_SECONDS, PIN_SECONDS
 from agentkv.langchain.choice import as_choice, as_response_format
 from agentkv.langchain.messages import to_dicts
 from agentkv.langchain.record import note_sent
@@ -47,6 +48,8 @@ class Requests(Settings):
     and is masked while the answer is sampled, so that the prefix stays. For agentkv's own engine
     and server, and for OpenAI.
     `tool_order`, `document_order`: `given` leaves the caller's order instead of a stable one.
+    `pin`: keep tools, instructions and documents of each call in the engine's cache, for an hour
+    (`True`) or so many seconds after the last call; what is pinned leaves last. agentkv only.
     `drop_lines`, `move_lines`: lines of system text, whole or as a pattern, that a call goes without,
     or that move to the end (a client's billing header, a clock that it writes).
     """
@@ -60,6 +63,7 @@ class Requests(Settings):
     keep_tools: bool = False
     tool_order: Literal["name", "given"] = "name"
     document_order: Literal["session", "given"] = "session"
+    pin: bool | float = False
     drop_lines: tuple[str, ...] = Field(default=(), repr=False)
     move_lines: tuple[str, ...] = Field(default=(), repr=False)
 
@@ -74,6 +78,21 @@ class Requests(Settings):
             return as_documents(value)
         except TypeError as error:
             raise ValueError(str(error)) from error
+
+    @field_validator("pin")
+    @classmethod
+    def _check_pin(cls, value: bool | float) -> bool | float:
+        if not isinstance(value, bool) and not 0 < value <= MOST_SECONDS:
+            raise ValueError(
+                f"pin must be True, or seconds above 0 and at most {MOST_SECONDS:.0f}, got {value!r}."
+            )
+        return value
+
+    @property
+    def _pin_seconds(self) -> float | None:
+        if isinstance(self.pin, bool):
+            return PIN_SECONDS if self.pin else None
+        return self.pin
 
     def _layout_identity(self) -> dict[str, Any]:
         """What else of the layout changes a prompt: the settings that are not at their default."""
@@ -127,6 +146,7 @@ class Requests(Settings):
             params=params,
             session=session,
             salt=self.cache_salt,
+            pin=self._pin_seconds,
             timeouts=timeouts,
         )
         note_sent(run_manager, request)

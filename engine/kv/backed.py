@@ -22,7 +22,8 @@ from typing import Literal
 
 import numpy as np
 
-from agentkv.engine.kv.tree import EvictionKey, Namespace, Node, RadixTree, Root, TreeError, hot_lru
+from agentkv.engine.kv.eviction import EvictionKey, hot
+from agentkv.engine.kv.tree import Namespace, Node, RadixTree, Root, TreeError
 from agentkv.engine.types import IntArray
 
 HOST, DISK = 0, 1
@@ -62,16 +63,24 @@ class BackedTree(RadixTree):
         self,
         page_size: int = 1,
         *,
-        eviction: EvictionKey = hot_lru,
+        eviction: EvictionKey = hot,
         tombstone_tokens: int = 1 << 20,
+        floor: int = 0,
+        quota: int | None = None,
     ) -> None:
-        super().__init__(page_size, eviction=eviction, tombstone_tokens=tombstone_tokens)
+        super().__init__(
+            page_size,
+            eviction=eviction,
+            tombstone_tokens=tombstone_tokens,
+            floor=floor,
+            quota=quota,
+        )
         self.on_bury: Callable[[BackedNode], None] | None = None
         self.backed_tokens = [0] * len(TIERS)
         self.evicted_from = [0] * len(TIERS)
         """Tokens that a tier evicted, over the tree's life."""
         self.freed: list[list[IntArray]] = [[] for _ in TIERS]
-        self._queues: list[list[tuple[int, int, int, BackedNode]]] = [[] for _ in TIERS]
+        self._queues: list[list[tuple[float, int, int, BackedNode]]] = [[] for _ in TIERS]
 
     # -- reading
 
@@ -259,13 +268,13 @@ class BackedTree(RadixTree):
         missing = tokens
         queue = self._queues[tier]
         while missing > 0 and queue:
-            use, _, _, node = heapq.heappop(queue)
+            worth, _, _, node = heapq.heappop(queue)
             if node.back[tier] is None or node.generation != self.generation:
                 continue
             if node.holds:
                 held.append(node)
                 continue
-            if node.last_use != use:
+            if self._worth(node) != worth:
                 self._queue(tier, node)
                 continue
             keep = len(node.ids) - missing
@@ -394,6 +403,8 @@ class BackedTree(RadixTree):
 
     def _may_forget(self, node: Node) -> bool:
         """A tombstone above copies that are being moved stays: their transfer looks for it by ids."""
+        if not super()._may_forget(node):
+            return False
         stack = [node]
         while stack:
             below = stack.pop()
@@ -426,19 +437,25 @@ class BackedTree(RadixTree):
             self._entomb(node)
         return slots
 
+    def _rekey(self, node: Node) -> None:
+        super()._rekey(node)
+        assert isinstance(node, BackedNode)
+        for tier in range(len(TIERS)):
+            if node.back[tier] is not None:
+                self._queue(tier, node)
+
     def _queue(self, tier: int, node: BackedNode) -> None:
-        # Deeper first among equals: a parent is used whenever a child is.
-        depth = sum(len(n.ids) for n in node.path())
         queue = self._queues[tier]
-        heapq.heappush(queue, (node.last_use, -depth, next(self._serials), node))
+        heapq.heappush(queue, self._entry(node))
         if len(queue) > 4096 and len(queue) > 16 * max(1, self.backed_tokens[tier] // 64):
             live = {id(n): n for _, _, _, n in queue if n.back[tier] is not None}
-            queue.clear()
-            for one in live.values():
-                if one.generation == self.generation:
-                    depth = sum(len(n.ids) for n in one.path())
-                    queue.append((one.last_use, -depth, next(self._serials), one))
+            queue[:] = [self._entry(n) for n in live.values() if n.generation == self.generation]
             heapq.heapify(queue)
+
+    def _entry(self, node: BackedNode) -> tuple[float, int, int, BackedNode]:
+        # Deeper first among equals: a parent is used whenever a child is.
+        end = node.start + len(node.ids)
+        return (self._worth(node), -end, next(self._serials), node)
 
 
 _NONE = np.empty(0, dtype=np.int32)

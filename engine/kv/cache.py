@@ -9,15 +9,18 @@ may be called twice.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from agentkv.engine.kv.backed import BackedTree
+from agentkv.engine.kv.eviction import EvictionKey, hot
 from agentkv.engine.kv.pages import PageAllocator
+from agentkv.engine.kv.pins import Pins
 from agentkv.engine.kv.tiers import Tiers
-from agentkv.engine.kv.tree import EvictionKey, RadixTree, TreeError, hot_lru
+from agentkv.engine.kv.tree import RadixTree, TreeError
 from agentkv.engine.types import IntArray
 
 if TYPE_CHECKING:
@@ -32,6 +35,8 @@ class KVCache:
 
     `enabled=False` makes every match a miss and publishes nothing, on the same code path.
     `lower`: makes the tiers below the device, given the tree and the page allocator.
+    `floor`, `quota`: of one namespace, see `RadixTree`; in tokens. `pin_tokens`, `pause_tokens`: how
+    much of the cache pins, and pauses, may keep.
     """
 
     def __init__(
@@ -39,10 +44,15 @@ class KVCache:
         pages: int,
         page_size: int = 1,
         *,
-        eviction: EvictionKey = hot_lru,
+        eviction: EvictionKey = hot,
         enabled: bool = True,
         tombstone_tokens: int | None = None,
         lower: Callable[[BackedTree, PageAllocator], Tiers] | None = None,
+        floor: int = 0,
+        quota: int | None = None,
+        pin_tokens: int | None = None,
+        pause_tokens: int | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.page_size = page_size
         self.enabled = enabled
@@ -53,10 +63,23 @@ class KVCache:
         self.tree: RadixTree
         self.tiers: Tiers | None = None
         if lower is None or not enabled:
-            self.tree = RadixTree(page_size, eviction=eviction, tombstone_tokens=limit)
+            self.tree = RadixTree(
+                page_size, eviction=eviction, tombstone_tokens=limit, floor=floor, quota=quota
+            )
         else:
-            self.tree = tree = BackedTree(page_size, eviction=eviction, tombstone_tokens=limit)
+            self.tree = tree = BackedTree(
+                page_size, eviction=eviction, tombstone_tokens=limit, floor=floor, quota=quota
+            )
             self.tiers = lower(tree, self.pages)
+        size = pages * page_size
+        self.pins = Pins(
+            self.tree,
+            {
+                "pins": size // 5 if pin_tokens is None else pin_tokens,
+                "pauses": size // 2 if pause_tokens is None else pause_tokens,
+            },
+            clock,
+        )
         self.private_pages = 0
         self._offsets = np.arange(page_size, dtype=np.int32)
 
@@ -157,6 +180,8 @@ class KVCache:
             if existed < start:
                 raise TreeError(f"{start} tree-owned tokens, of which the tree knows {existed}")
             self._free(request.slots[start:existed])
+        if end and request.marks and self._may_publish(request):
+            self.tree.mark(request.namespace, request.ids[:end], request.marks)
         self._free(request.slots[end : request.allocated])
         self.private_pages -= (request.allocated - start) // self.page_size
         if self.tiers is not None and self._may_publish(request):
@@ -179,8 +204,7 @@ class KVCache:
             self.give_up(request)
         if request.load_tried:
             return False
-        self.tiers.seen(request.namespace)
-        if self.tiers.coming(request):
+        if self.tiers.looking(request) or self.tiers.coming(request):
             return True
         segments = self.tiers.wanted(request)
         if segments and self.tiers.loading_pages:
@@ -211,6 +235,7 @@ class KVCache:
         """Forget all prefixes; requests in flight keep theirs until they end. Tokens freed now."""
         freed = self.tree.flush()
         self._free(freed)
+        self.pins.clear()
         if self.tiers is not None:
             self.tiers.flushed()
         return len(freed)
@@ -269,6 +294,7 @@ class KVCache:
             # long runs. Exactly what is missing, and a full pool would end up in pieces.
             least = max(missing - self.pages.free_pages, self.total_pages // 32)
             sliver = min(256, self.total_pages * self.page_size // 64)
+            self.pins.expire()
             self._free(self.tree.evict(least * self.page_size, sliver))
         pages = self.pages.alloc(missing, after)
         if pages is None:

@@ -18,14 +18,15 @@ the thread that owns the tree. This room sees slots and token ids, never tensors
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol
 
 import numpy as np
 
 from agentkv.engine.kv.backed import DISK, HOST, TIERS, BackedNode, BackedTree, Segment
-from agentkv.engine.kv.costs import Costs
+from agentkv.engine.kv.costs import Costs, Estimate
 from agentkv.engine.kv.pages import PageAllocator
 from agentkv.engine.kv.tree import Namespace, Node, TreeError
 from agentkv.engine.types import IntArray
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
     from agentkv.engine.sched.request import Request
 
 HostWrite = Literal["back", "through", "off"]
+
+SAMPLE_SECONDS, SAMPLE_BYTES = 5.0, 1 << 20
+"""How often a tier that is declined is measured, and by how much."""
 
 LEAST_LOAD = 16
 """Fewer tokens than this are computed sooner than any transfer has begun."""
@@ -73,6 +77,8 @@ class Transfer:
 
 
 Done = Callable[[Transfer, BaseException | None], None]
+OnDisk = Sequence[tuple[IntArray, int, IntArray]]
+"""Of a prefix, parents first: token ids up to the end of a part, where it starts, and its slots."""
 
 
 class Mover(Protocol):
@@ -87,8 +93,22 @@ class Mover(Protocol):
     def free_disk(self, slots: IntArray) -> None:
         """The tree let go of these disk slots."""
 
-    def on_disk(self, namespace: Namespace) -> list[tuple[IntArray, int, IntArray]]:
-        """What the disk has of a namespace, parents first: prefix, start, slots of the rest."""
+    def on_disk(self, namespace: Namespace, ids: IntArray) -> OnDisk:
+        """What the disk is known to have of a prefix, parents first. Answers at once."""
+
+    def look(self, namespace: Namespace, ids: IntArray, done: Callable[[OnDisk], None]) -> bool:
+        """Ask a store that others write to what it has of a prefix; `done` is called later, once,
+        on the tree's thread. False, and nothing is called, when there is nobody to ask."""
+
+    def sample(
+        self,
+        namespace: Namespace,
+        ids: IntArray,
+        slots: IntArray,
+        done: Callable[[float | None], None],
+    ) -> None:
+        """Read tokens from disk for nothing, when there is nothing else to do; `done` is told the
+        seconds it took, or None, later, on the tree's thread."""
 
     def overflow(self) -> list[tuple[str, IntArray, int, Callable[[], None]]]:
         """What has to leave the disk: tag of the namespace, prefix, start, and what removes it."""
@@ -159,7 +179,11 @@ class Tiers:
         self._storable = storable
         self._numbers = itertools.count()
         self._to_store: list[tuple[Namespace, IntArray]] = []
-        self._grafted: dict[Namespace, str] = {}
+        self._spaces: dict[str, Namespace] = {}
+        """Namespaces of which the tree knows something on disk, by the disk's name for them."""
+        self._sampled = float("-inf")
+        self._asking: set[str] = set()
+        """Requests that wait for what a store says it has of their prefix."""
         self._page = tree.page_size
         tree.on_bury = self._buried
 
@@ -179,7 +203,7 @@ class Tiers:
         self._return_freed()
         while self._to_store and not any(t.kind == "store" for t in self.transfers.values()):
             namespace, ids = self._to_store.pop(0)
-            self.seen(namespace)
+            self.seen(namespace, ids)
             self._store(namespace, ids)
 
     @property
@@ -214,19 +238,36 @@ class Tiers:
 
     # -- up
 
-    def seen(self, namespace: Namespace) -> None:
-        """A request of `namespace` came: the tree learns what the disk has of it, once."""
-        if not self.disk or namespace in self._grafted:
-            return
-        self._grafted[namespace] = self.mover.tag(namespace)
-        for ids, start, slots in self.mover.on_disk(namespace):
-            left = self.tree.attach(DISK, namespace, ids, start, slots, self.tree.generation)
-            if len(left):
-                self.mover.free_disk(left)
+    def seen(self, namespace: Namespace, ids: IntArray) -> None:
+        """The tree learns what the disk is known to have of a prefix."""
+        if self.disk:
+            self._learn(namespace, self.mover.on_disk(namespace, ids))
+
+    def looking(self, request: Request) -> bool:
+        """Is a store being asked what it has of this request's prefix? It is asked once."""
+        if not self.disk or request.looked == self.tree.generation:
+            return False
+        if request.id in self._asking:
+            return True
+        ids = request.tokens[: request.match_limit].copy()
+        self.seen(request.namespace, ids)
+        request.looked = self.tree.generation
+        if len(ids) - self.tree.match(request.namespace, ids).length < LEAST_LOAD:
+            return False
+
+        def told(found: OnDisk) -> None:
+            self._asking.discard(request.id)
+            request.looked = self.tree.generation
+            self._learn(request.namespace, found)
+
+        if self.mover.look(request.namespace, ids, told):
+            self._asking.add(request.id)
+            request.looked = -1
+        return request.id in self._asking
 
     def flushed(self) -> None:
         """Device and host were emptied; what is on disk stays, and is found again."""
-        self._grafted.clear()
+        self._spaces.clear()
         self._to_store.clear()
         self._return_freed()
         if self.disk:
@@ -255,16 +296,13 @@ class Tiers:
         tokens = sum(s.end - s.start for s in segments)
         if tokens < LEAST_LOAD:
             return []
-        by_tier: dict[str, int] = {TIERS[s.tier]: 0 for s in segments}
-        for s in segments:
-            by_tier[TIERS[s.tier]] += s.end - s.start
-        estimate = self.costs.estimate(by_tier)
-        request.load_estimate = estimate
-        if not estimate.worth:
-            for s in segments:
-                self.counts[s.tier].declined += s.end - s.start
-            return []
-        return segments
+        count = self._worth(segments)
+        request.load_estimate = self._estimate(segments[:count] if count else segments)
+        for s in segments[count:]:
+            self.counts[s.tier].declined += s.end - s.start
+        if count < len(segments):
+            self._sample(request.namespace, request.tokens, segments[count:])
+        return segments[:count]
 
     def load(
         self,
@@ -285,7 +323,7 @@ class Tiers:
         if hold is None:
             raise TreeError(f"a load of {end} tokens that the tree does not know")
         # Both ends are pinned before room is made for the load: making room evicts (D, U).
-        lock = tree.pin(request.namespace, tree.match(request.namespace, ids[:start]))
+        lock = tree.lock_unused(request.namespace, tree.match(request.namespace, ids[:start]))
         device = take(end - start)
         if device is None:
             self._free_device(tree.unlock(lock))
@@ -319,7 +357,7 @@ class Tiers:
             # Someone may have computed some of it meanwhile: ours are duplicates then.
             self._free_device(transfer.device[: max(0, existed - transfer.start)])
             if request.waits:
-                request.held = tree.pin(
+                request.held = tree.lock_unused(
                     transfer.namespace, tree.match(transfer.namespace, transfer.ids)
                 )
                 for s in transfer.segments:
@@ -328,8 +366,8 @@ class Tiers:
             for s in transfer.segments:
                 self.counts[s.tier].loaded += s.end - s.start
             for name, seconds in transfer.seconds.items():
-                tokens = sum(s.end - s.start for s in transfer.segments if TIERS[s.tier] == name)
-                self.costs.moved(name, tokens, seconds)
+                lengths = [s.end - s.start for s in transfer.segments if TIERS[s.tier] == name]
+                self.costs.moved(name, sum(lengths), seconds, parts=len(lengths))
         else:
             self._free_device(transfer.device)
             if error is not None:
@@ -373,7 +411,8 @@ class Tiers:
         slots = transfer.device  # the mover says which disk slots it made
         if error is None:
             # After a flush, too: what is on disk stays, and this may have been written meanwhile.
-            self.seen(transfer.namespace)
+            self.seen(transfer.namespace, transfer.ids[: transfer.start])
+            self._spaces[self.mover.tag(transfer.namespace)] = transfer.namespace
             left = tree.attach(
                 DISK, transfer.namespace, transfer.ids, transfer.start, slots, tree.generation
             )
@@ -387,13 +426,68 @@ class Tiers:
         self.work()
 
     def _shrink_disk(self) -> None:
-        spaces = {tag: namespace for namespace, tag in self._grafted.items()}
         for tag, ids, start, remove in self.mover.overflow():
-            if tag in spaces:
-                self.tree.drop(DISK, spaces[tag], ids, start)
+            if tag in self._spaces:
+                self.tree.drop(DISK, self._spaces[tag], ids, start)
             remove()
 
     # -- inside
+
+    def _worth(self, segments: list[Segment]) -> int:
+        """How many of the segments to load so that loading these and computing the rest is expected
+        to be fastest; the last of them may be the slow one."""
+        if self.costs.always:
+            return len(segments)
+        whole = self._estimate(segments).compute
+        best, count = whole, 0
+        for n, estimate in enumerate(self._estimates(segments), 1):
+            spent = estimate.load + whole - estimate.compute
+            if spent < best:
+                best, count = spent, n
+        # A few tokens are not worth a transfer.
+        return count if count and segments[count - 1].end - segments[0].start >= LEAST_LOAD else 0
+
+    def _estimate(self, segments: list[Segment]) -> Estimate:
+        """Of all of them."""
+        *_, last = self._estimates(segments)
+        return last
+
+    def _estimates(self, segments: list[Segment]) -> Iterator[Estimate]:
+        """Of the first, the first two, and so on."""
+        tokens: dict[str, int] = {}
+        parts: dict[str, int] = {}
+        for s in segments:
+            name = TIERS[s.tier]
+            tokens[name] = tokens.get(name, 0) + s.end - s.start
+            parts[name] = parts.get(name, 0) + 1
+            yield self.costs.estimate(tokens, parts=parts, start=segments[0].start)
+
+    def _sample(self, namespace: Namespace, ids: IntArray, declined: list[Segment]) -> None:
+        """A tier that is declined is not measured any more. So now and then, read a little of it in
+        the background: it may have become fast again."""
+        segment = next((s for s in declined if s.tier == DISK), None)
+        link = self.costs.links[TIERS[DISK]]
+        now = time.monotonic()
+        if segment is None or now - max(link.measured, self._sampled) < SAMPLE_SECONDS:
+            return
+        most = max(self._page, SAMPLE_BYTES // self.costs.token_bytes[TIERS[DISK]])
+        count = min(segment.end - segment.start, most - most % self._page)
+        own = ids[segment.start : segment.start + count].copy()
+
+        def measured(seconds: float | None) -> None:
+            if seconds is not None:
+                self.costs.moved(TIERS[DISK], count, seconds)
+
+        self._sampled = now
+        self.mover.sample(namespace, own, segment.slots[:count], measured)
+
+    def _learn(self, namespace: Namespace, found: OnDisk) -> None:
+        for ids, start, slots in found:
+            left = self.tree.attach(DISK, namespace, ids, start, slots, self.tree.generation)
+            if len(left):
+                self.mover.free_disk(left)
+        if found:
+            self._spaces[self.mover.tag(namespace)] = namespace
 
     def _buried(self, node: BackedNode) -> None:
         """The device is about to evict a node: keep a copy, if that is the policy."""
@@ -424,7 +518,7 @@ class Tiers:
         if match.length != len(ids):
             self._free_host(host)
             return
-        lock = tree.pin(namespace, match)
+        lock = tree.lock_unused(namespace, match)
         device = tree.slots(lock)[start:]
         transfer = self._transfer(
             "save",
@@ -444,7 +538,7 @@ class Tiers:
             self.counts[HOST].skipped += len(ids) - start
             return
         match = self.tree.match(namespace, ids)
-        lock = self.tree.pin(namespace, match)
+        lock = self.tree.lock_unused(namespace, match)
         self.mover.save_now(self.tree.slots(lock)[start : len(ids)], host)
         left = self.tree.attach(HOST, namespace, ids, start, host, self.tree.generation)
         self._free_host(left)

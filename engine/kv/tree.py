@@ -9,6 +9,8 @@ hold (letters refer to the invariants in the design):
   there is one length per node: `len(node.ids)`.
 - Locks count paths: a locked node's ancestors are locked at least as often. A locked node is never
   evicted, and only live nodes without live children are (leaves first).
+- Pins and pauses count paths, too. They keep nothing by force: what they are on leaves last, and its
+  ids are not forgotten, so that it is kept again once it was computed again.
 - `match` reads only. `lock` splits an edge where a match ends inside it; both halves keep locks,
   clock and hits (E).
 - A flush starts a new generation. Nodes that requests still hold stay alive, unreachable, until
@@ -24,15 +26,21 @@ import heapq
 import itertools
 import math
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
+from agentkv.engine.kv.eviction import EvictionKey, Marks, hot
 from agentkv.engine.types import IntArray
 
 Namespace = tuple[Hashable, ...]
-EvictionKey = Callable[["Node"], float]
+Keep = Literal["pins", "pauses"]
+KEEPS: tuple[Keep, ...] = ("pins", "pauses")
+"""What makes a prefix leave last: a pin was asked for, a pause says that its session will resume."""
+
+KEEP_TICKS: dict[Keep, float] = {"pins": 2.0**41, "pauses": 2.0**40}
 
 _EMPTY = np.empty(0, dtype=np.int32)
 
@@ -54,7 +62,13 @@ class Node:
         "live_children",
         "locks",
         "parent",
+        "pauses",
+        "pins",
+        "role",
+        "root",
+        "shares",
         "slots",
+        "start",
     )
 
     def __init__(
@@ -68,8 +82,17 @@ class Node:
         self.locks = 0
         self.hits = 0
         self.last_use = 0
-        self.heap_key = -1.0
+        self.heap_key = -math.inf
         self.generation = generation
+        self.role = 0
+        """See `eviction.Role`."""
+        self.shares = 0
+        """Uses by others than the one it was made for, and whoever went on from there."""
+        self.pins = 0
+        self.pauses = 0
+        self.root: Root | None = None if parent is None else parent.root
+        self.start: int = 0 if parent is None else parent.start + len(parent.ids)
+        """Tokens of the prefix before this edge."""
 
     def path(self) -> list[Node]:
         """The nodes from the root's child down to this one."""
@@ -83,13 +106,18 @@ class Node:
 
 
 class Root(Node):
-    """The start of one namespace: an edge of no tokens, never evicted."""
+    """The start of one namespace: an edge of no tokens, never evicted.
 
-    __slots__ = ("namespace",)
+    `live`: tokens of the namespace that are in memory.
+    """
+
+    __slots__ = ("live", "namespace")
 
     def __init__(self, namespace: Namespace, generation: int) -> None:
         super().__init__(_EMPTY, None, None, generation)
         self.namespace = namespace
+        self.live = 0
+        self.root = self
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,36 +136,29 @@ class Match:
     generation: int
 
 
-def lru(node: Node) -> float:
-    """Least recently used first."""
-    return float(node.last_use)
-
-
-def hot_lru(node: Node) -> float:
-    """LRU with a bounded bonus for prefixes that many calls shared.
-
-    A node that `h` requests used counts as `32 * log2(1 + h)` ticks younger (a request is about two
-    ticks; at most 256 ticks). So a burst of one-time prompts cannot flush a prefix that hundreds of
-    calls used, and a prefix that nobody uses any more still goes after about 128 requests.
-    """
-    return node.last_use + min(32.0 * math.log2(1 + max(0, node.hits - 1)), 256.0)
-
-
 class RadixTree:
     """A forest of radix trees over token ids, one root a namespace.
 
     `page_size`: tokens a page (1, 16, 32, 64); matches, splits and inserts are cut to whole pages.
     `tombstone_tokens`: how many evicted tokens are remembered, oldest forgotten first.
+    `floor`: tokens of each namespace that others cannot evict, as long as there is anything else.
+    `quota`: a namespace that holds more than so many is evicted from first (None: no such limit).
     """
 
     def __init__(
         self,
         page_size: int = 1,
         *,
-        eviction: EvictionKey = hot_lru,
+        eviction: EvictionKey = hot,
         tombstone_tokens: int = 1 << 20,
+        floor: int = 0,
+        quota: int | None = None,
     ) -> None:
         self.page_size = page_size
+        self.floor = floor
+        self.quota = quota
+        self.kept_tokens: dict[Keep, int] = dict.fromkeys(KEEPS, 0)
+        """Tokens under at least one pin, or pause; in memory or evicted."""
         self.generation = 0
         self.version = 0
         """Changes whenever the set of live prefixes does."""
@@ -196,6 +217,15 @@ class RadixTree:
             stack.extend(node.children.values())
 
     @property
+    def clock(self) -> int:
+        """Ticks so far."""
+        return self._clock
+
+    def root(self, namespace: Namespace) -> Root | None:
+        """Where a namespace starts; None when nothing of it is known. For views."""
+        return self._roots.get(namespace)
+
+    @property
     def namespaces(self) -> tuple[Namespace, ...]:
         return tuple(self._roots)
 
@@ -209,22 +239,27 @@ class RadixTree:
         """Pin the matched prefix and return the node that ends it: the handle for `unlock`.
 
         Splits the edge if the match ends inside it. Must follow its `match` with nothing between
-        that could evict. Counts as one use of every node on the path.
+        that could evict. Counts as one use of every node on the path, and as a share unless it goes
+        on where the path ended (or did, before that was evicted): the next turn of a conversation
+        says nothing about whether others will want its prefix.
         """
+        inside = match.offset < len(match.node.ids)
+        share = (inside or bool(match.node.children)) and match.known == match.length
         node = self._end(namespace, match)
         self._clock += 1
-        self._pin(node)
+        self._lock(node)
         walk: Node | None = node
         while walk is not None:
             walk.hits += 1
+            walk.shares += share
             walk.last_use = self._clock
             walk = walk.parent
         return node
 
-    def pin(self, namespace: Namespace, match: Match) -> Node:
+    def lock_unused(self, namespace: Namespace, match: Match) -> Node:
         """`lock` that is nobody's use: a transfer's, or one that keeps a place."""
         node = self._end(namespace, match)
-        self._pin(node)
+        self._lock(node)
         return node
 
     def unlock(self, node: Node) -> IntArray:
@@ -258,9 +293,80 @@ class RadixTree:
         found = self.match(namespace, ids)
         if found.length != len(ids) or (found.offset and found.offset < len(found.node.ids)):
             raise TreeError(f"relock to {len(ids)} tokens, of which {found.length} end on a node")
-        self._pin(found.node)
+        self._lock(found.node)
         self.unlock(old)
         return found.node
+
+    # -- keeping
+
+    def keep(self, kind: Keep, namespace: Namespace, match: Match) -> Node:
+        """Let the matched prefix leave last. Returns the node for `unkeep`."""
+        node = self._end(namespace, match)
+        walk: Node | None = node
+        while walk is not None and walk.parent is not None:
+            count = getattr(walk, kind)
+            if count == 0:
+                self.kept_tokens[kind] += len(walk.ids)
+            setattr(walk, kind, count + 1)
+            self._rekey(walk)
+            walk = walk.parent
+        return node
+
+    def unkeep(self, kind: Keep, node: Node) -> None:
+        """Take back one `keep`; whoever flushed the tree meanwhile has taken it back already."""
+        if node.generation != self.generation:
+            return
+        walk: Node | None = node
+        while walk is not None and walk.parent is not None:
+            count = getattr(walk, kind)
+            if count <= 0:
+                raise TreeError(f"unkeep of a node with {count} {kind}")
+            setattr(walk, kind, count - 1)
+            if count == 1:
+                self.kept_tokens[kind] -= len(walk.ids)
+            self._rekey(walk)
+            walk = walk.parent
+
+    def mark(self, namespace: Namespace, ids: IntArray, marks: Marks) -> None:
+        """Note the roles of the tokens of `ids`; the highest that anybody said of a node counts.
+
+        Edges are cut where roles change, so that a tail can leave without what is before it.
+        """
+        parent: Node | None = self._roots.get(namespace)
+        position = 0
+        for end, role in marks:
+            end = min(end, len(ids))
+            end -= end % self.page_size
+            while parent is not None and position < end:
+                child = parent.children.get(self._key(ids, position))
+                if child is None:
+                    return
+                same = self._common(child.ids, ids, position, end)
+                if same == 0:
+                    return
+                if same < len(child.ids):
+                    child = self._split(child, same)
+                # The first word counts, then the highest.
+                told = role if child.role == 0 and child.hits <= 1 else max(child.role, role)
+                if told != child.role:
+                    child.role = told
+                    self._rekey(child)
+                position += same
+                parent = child
+
+    def demote(self, node: Node) -> int:
+        """A branch that ends with `node` is finished: what only it used leaves first. Returns its
+        tokens. Others' tokens, and those of a role that others may ask for, stay where they are."""
+        tokens = 0
+        walk: Node | None = node
+        while walk is not None and walk.parent is not None:
+            if len(walk.children) > (walk is not node) or walk.role > 0 or walk.pins:
+                break
+            walk.last_use = walk.hits = walk.shares = 0
+            tokens += len(walk.ids)
+            self._rekey(walk)
+            walk = walk.parent
+        return tokens
 
     # -- writing
 
@@ -309,19 +415,11 @@ class RadixTree:
         slots in pieces.
         """
         freed: list[IntArray] = []
-        missing = tokens
-        while missing > 0 and self._leaves:
-            key, _, node = heapq.heappop(self._leaves)
-            if key != node.heap_key or not self._is_leaf(node):
-                continue
-            node.heap_key = -1.0
-            keep = len(node.ids) - missing
-            keep -= keep % self.page_size
-            if keep > sliver:
-                freed.append(self._trim(node, keep))
-            else:
-                freed.append(self._bury(node))
-            missing -= len(freed[-1])
+        missing = tokens - self._evict_over_quota(tokens, sliver, freed)
+        if self.floor:
+            missing -= self._evict_leaves(missing, sliver, self.floor, freed)
+        # Room that was promised has to come from somewhere.
+        self._evict_leaves(missing, sliver, 0, freed)
         if not freed:
             return _EMPTY
         self.version += 1
@@ -343,6 +441,7 @@ class RadixTree:
         self.generation += 1
         self.version += 1
         self.evictable_tokens = 0
+        self.kept_tokens = dict.fromkeys(KEEPS, 0)
         self._roots = {}
         self._leaves = []
         self._tombstones.clear()
@@ -354,6 +453,8 @@ class RadixTree:
     def check(self) -> None:
         """Walk everything and verify the invariants above. Raises `TreeError` with the terms."""
         evictable = locked = dead = 0
+        live: dict[Namespace, int] = dict.fromkeys(self._roots, 0)
+        kept = dict.fromkeys(KEEPS, 0)
         for node in self.nodes():
             parent = node.parent
             if parent is None or parent.children.get(self._key(node.ids, 0)) is not node:
@@ -365,6 +466,13 @@ class RadixTree:
                 raise TreeError(f"an edge of {len(node.ids)} tokens, page {self.page_size}")
             if node.live_children != sum(c.slots is not None for c in node.children.values()):
                 raise TreeError(f"{node.live_children} live children counted wrongly")
+            if parent.start + len(parent.ids) != node.start or node.root is not parent.root:
+                raise TreeError(f"an edge at {node.start} below one that ends elsewhere")
+            for kind in KEEPS:
+                below = sum(getattr(child, kind) for child in node.children.values())
+                if below > getattr(node, kind):
+                    raise TreeError(f"{below} {kind} below a node with {getattr(node, kind)}")
+                kept[kind] += len(node.ids) if getattr(node, kind) else 0
             if node.slots is None:
                 dead += len(node.ids) if self._dead(node) else 0
                 if node.live_children or node.locks:
@@ -374,17 +482,24 @@ class RadixTree:
                 raise TreeError(f"{len(node.ids)} ids, {len(node.slots)} slots")
             if parent.parent is not None and parent.slots is None:
                 raise TreeError("a live node below a tombstone")
+            assert node.root is not None
+            live[node.root.namespace] += len(node.ids)
             if node.locks:
                 locked += len(node.ids)
             else:
                 evictable += len(node.ids)
-                if self._is_leaf(node) and node.heap_key < 0:
+                if self._is_leaf(node) and node.heap_key == -math.inf:
                     raise TreeError("an evictable leaf is not in the heap")
         if evictable != self.evictable_tokens or dead != self._tombstone_tokens:
             raise TreeError(
                 f"evictable {evictable} != {self.evictable_tokens} counted, "
                 f"tombstones {dead} != {self._tombstone_tokens} counted"
             )
+        for namespace, tokens in live.items():
+            if tokens != self._roots[namespace].live:
+                raise TreeError(f"a namespace has {tokens}, {self._roots[namespace].live} counted")
+        if kept != self.kept_tokens:
+            raise TreeError(f"kept {kept}, {self.kept_tokens} counted")
         # Nodes of flushed generations are locked too, and cannot be reached from here.
         if locked > self.locked_tokens or (self.generation == 0 and locked != self.locked_tokens):
             raise TreeError(f"locked {locked} reachable, {self.locked_tokens} counted")
@@ -421,7 +536,7 @@ class RadixTree:
             return self._split(match.node, match.offset)
         return match.node
 
-    def _pin(self, node: Node) -> None:
+    def _lock(self, node: Node) -> None:
         walk: Node | None = node
         while walk is not None:
             if walk.locks == 0 and walk.parent is not None:
@@ -440,10 +555,13 @@ class RadixTree:
         upper = self._node(
             node.ids[:at].copy(), None if node.slots is None else node.slots[:at].copy(), parent
         )
-        upper.locks, upper.hits, upper.last_use = node.locks, node.hits, node.last_use
+        upper.locks, upper.last_use = node.locks, node.last_use
+        upper.hits, upper.shares = node.hits, node.shares
+        upper.pins, upper.pauses, upper.role = node.pins, node.pauses, node.role
         parent.children[self._key(node.ids, 0)] = upper
         node.ids = node.ids[at:].copy()
         node.parent = upper
+        node.start += at
         upper.children[self._key(node.ids, 0)] = node
         if node.slots is not None:
             node.slots = node.slots[at:].copy()
@@ -457,6 +575,8 @@ class RadixTree:
         assert node.parent is not None
         node.slots = slots
         node.parent.live_children += 1
+        assert node.root is not None
+        node.root.live += len(slots)
         self.evictable_tokens += len(slots)
         self.version += 1
 
@@ -473,10 +593,80 @@ class RadixTree:
         """Put an evictable leaf into the heap, with the key it has now."""
         if not self._is_leaf(node):
             return
-        node.heap_key = self._eviction(node)
+        node.heap_key = self._worth(node)
         heapq.heappush(self._leaves, (node.heap_key, next(self._serials), node))
         if len(self._leaves) > 1024 and len(self._leaves) > 8 * max(1, self._leaf_count):
             self._compact_heap()
+
+    def _worth(self, node: Node) -> float:
+        """The policy's key, above all others where somebody keeps the node."""
+        key = self._eviction(node)
+        if node.pins:
+            return key + KEEP_TICKS["pins"]
+        return key + KEEP_TICKS["pauses"] if node.pauses else key
+
+    def _rekey(self, node: Node) -> None:
+        """A node's key has changed by other than a use."""
+        self._offer(node)
+
+    def _evict_leaves(self, tokens: int, sliver: int, floor: int, freed: list[IntArray]) -> int:
+        """Evict up to `tokens`, leaving each namespace `floor` tokens. Returns how many went."""
+        done = 0
+        spared: list[Node] = []
+        while done < tokens and self._leaves:
+            key, _, node = heapq.heappop(self._leaves)
+            if key != node.heap_key or not self._is_leaf(node):
+                continue
+            node.heap_key = -math.inf
+            most = tokens - done
+            if floor:
+                assert node.root is not None
+                most = min(most, node.root.live - floor)
+                most -= most % self.page_size
+                if most <= 0:
+                    spared.append(node)
+                    continue
+            freed.append(self._cut_leaf(node, most, 0 if floor else sliver))
+            done += len(freed[-1])
+        for node in spared:
+            self._offer(node)
+        return done
+
+    def _cut_leaf(self, node: Node, most: int, sliver: int) -> IntArray:
+        """Evict `most` tokens of a leaf from its end, or all of it when little would be left."""
+        keep = len(node.ids) - most
+        keep -= keep % self.page_size
+        return self._trim(node, keep) if keep > sliver else self._bury(node)
+
+    def _evict_over_quota(self, tokens: int, sliver: int, freed: list[IntArray]) -> int:
+        """Evict from namespaces that hold more than their quota, up to `tokens`. Returns how many.
+
+        Their leaves are looked for anew each time: it happens once for many pages, and only while
+        somebody is over.
+        """
+        if self.quota is None:
+            return 0
+        done = 0
+        over = [r for r in self._roots.values() if r.live > self.quota]
+        for root in sorted(over, key=lambda r: -r.live):
+            stack: list[Node] = list(root.children.values())
+            heap: list[tuple[float, int, Node]] = []
+            while stack:
+                node = stack.pop()
+                stack.extend(node.children.values())
+                if self._is_leaf(node):
+                    heap.append((self._worth(node), next(self._serials), node))
+            heapq.heapify(heap)
+            while heap and done < tokens and root.live > self.quota:
+                _, _, node = heapq.heappop(heap)
+                parent = node.parent
+                most = min(tokens - done, root.live - self.quota)
+                node.heap_key = -math.inf
+                freed.append(self._cut_leaf(node, most + -most % self.page_size, sliver))
+                done += len(freed[-1])
+                if parent is not None and self._is_leaf(parent):
+                    heapq.heappush(heap, (self._worth(parent), next(self._serials), parent))
+        return done
 
     def _compact_heap(self) -> None:
         current = {
@@ -491,7 +681,9 @@ class RadixTree:
         slots, parent = node.slots, node.parent
         assert slots is not None and parent is not None
         node.slots = None
-        node.heap_key = -1.0
+        node.heap_key = -math.inf
+        assert node.root is not None
+        node.root.live -= len(slots)
         self.evictable_tokens -= len(slots)
         if self._dead(node):
             self._entomb(node)
@@ -516,7 +708,8 @@ class RadixTree:
         only = next(iter(node.children.values())) if len(node.children) == 1 else None
         self._split(node, keep)
         slots = self._bury(node)
-        if only is not None and not only.children and self._dead(only) and self._dead(node):
+        tail = only is not None and not only.children and self._dead(only) and self._dead(node)
+        if tail and only is not None and (only.pins, only.pauses) == (node.pins, node.pauses):
             # Trimmed before: keep one tombstone for the whole tail, not one a trim.
             node.ids = np.concatenate([node.ids, only.ids])
             node.children = {}
@@ -525,11 +718,13 @@ class RadixTree:
 
     def _forget_tombstones(self) -> None:
         """Drop the oldest tombstones over the limit. A child is always evicted before its parent."""
+        kept: list[Node] = []
         while self._tombstone_tokens > self._tombstone_limit and self._tombstones:
             node = self._tombstones.popleft()
             if node.parent is None or node.generation != self.generation or not self._dead(node):
                 continue
             if not self._may_forget(node):
+                kept.append(node)
                 continue
             parent = node.parent
             del parent.children[self._key(node.ids, 0)]
@@ -541,12 +736,13 @@ class RadixTree:
                 stack.extend(dead.children.values())
             if isinstance(parent, Root):
                 self._drop_if_empty(parent)
+        self._tombstones.extend(kept)
         if len(self._tombstones) > 1024 + 2 * self._tombstone_tokens:
             # Revived and merged ones are still queued; keep the queue as short as what it stands for.
             self._tombstones = deque(n for n in self._tombstones if n.parent and self._dead(n))
 
     def _may_forget(self, node: Node) -> bool:
-        return True
+        return node.pins == node.pauses == 0
 
     def _forgotten(self, node: Node) -> None:
         self._tombstone_tokens -= len(node.ids)

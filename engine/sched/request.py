@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from agentkv.engine.kv.eviction import Marks
 from agentkv.engine.kv.tree import Namespace, Node
 from agentkv.engine.types import FinishReason, IntArray
 
@@ -36,7 +37,8 @@ class Request:
 
     `max_new`: how many tokens may be sampled; 0 prefills only. `stop_ids` end the request once
     `min_new` tokens are there. `score_from`: first prompt position whose log-probability is wanted,
-    or None; it bounds the match, since a cached token has no logits.
+    or None; it bounds the match, since a cached token has no logits. `marks`: the roles of the
+    prompt's tokens. `prefetch`: bring back what lower tiers have of the prompt, and end there.
     """
 
     __slots__ = (
@@ -57,10 +59,13 @@ class Request:
         "load_estimate",
         "load_tried",
         "loaded",
+        "looked",
+        "marks",
         "max_new",
         "min_new",
         "namespace",
         "passes",
+        "prefetch",
         "prompt_len",
         "published",
         "retractions",
@@ -82,6 +87,8 @@ class Request:
         min_new: int = 0,
         stop_ids: frozenset[int] = frozenset(),
         score_from: int | None = None,
+        marks: Marks = (),
+        prefetch: bool = False,
     ) -> None:
         if len(prompt) == 0:
             raise ValueError("a request needs at least one prompt token")
@@ -92,6 +99,8 @@ class Request:
         self.min_new = min_new
         self.stop_ids = stop_ids
         self.score_next = None if score_from is None else max(1, score_from)
+        self.marks = marks
+        self.prefetch = prefetch
         self.ids = np.empty(len(prompt) + min(max_new, 256), dtype=np.int32)
         self.ids[: len(prompt)] = prompt
         self.length = len(prompt)
@@ -117,6 +126,8 @@ class Request:
         self.load: Transfer | None = None
         """The copy from a lower tier that the request waits for."""
         self.load_tried = False
+        self.looked = -1
+        """The tree's generation when lower tiers were asked what they have of the prompt."""
         self.load_estimate: Estimate | None = None
         self.loaded: dict[str, int] = {}
         """Tokens that were brought back for this request, by tier."""
@@ -158,7 +169,10 @@ class Request:
 
     @property
     def match_limit(self) -> int:
-        """At most `n - 1` tokens may come from the cache, so that one position yields logits (H)."""
+        """At most `n - 1` tokens may come from the cache, so that one position yields logits (H);
+        all of them where nothing will be computed."""
+        if self.prefetch:
+            return self.length
         limit = self.length - 1
         if self.score_next is not None and self.score_next < self.prompt_len:
             limit = min(limit, self.score_next - 1)

@@ -228,7 +228,12 @@ class Scheduler:
         for request in order:
             if budget <= 0 or len(self.running) >= self.max_running:
                 break
-            if self._follows(request, leaders) or self.cache.load(request):
+            if not request.prefetch and self._follows(request, leaders):
+                continue
+            if self.cache.load(request):
+                continue
+            if request.prefetch:
+                self.finish(request, "length")
                 continue
             if not self._try_open(request) and not self._after_all(request):
                 break

@@ -15,6 +15,7 @@ from starlette.routing import Route
 from agentkv.engine.errors import EngineError
 from agentkv.engine.serve import (
     admin,
+    cache,
     chat,
     completions,
     generate,
@@ -61,6 +62,15 @@ def create_app(engine: Engine | None, config: ServeConfig | None = None) -> Star
             Route("/flush_cache", admin.flush_cache, methods=["POST"]),
             Route("/abort_request", admin.abort_request, methods=["POST"]),
             Route("/agentkv/explain/{request_id}", admin.explain, methods=["GET"]),
+            Route("/agentkv/cache/stats", cache.stats, methods=["GET"]),
+            Route("/agentkv/cache/tree", cache.tree, methods=["GET"]),
+            Route("/agentkv/cache/nodes/{node_id}", cache.node, methods=["GET"]),
+            Route("/agentkv/cache/pins", cache.pins, methods=["GET"]),
+            Route("/agentkv/cache/pin", cache.pin, methods=["POST"]),
+            Route("/agentkv/cache/unpin", cache.unpin, methods=["POST"]),
+            Route("/agentkv/cache/hint", cache.hint, methods=["POST"]),
+            Route("/agentkv/cache/save", cache.save, methods=["POST"]),
+            Route("/agentkv/cache/flush", admin.flush_cache, methods=["POST"]),
             Route("/health", health.health, methods=["GET"]),
             Route("/ready", health.ready, methods=["GET"]),
             Route("/health_generate", health.health_generate, methods=["GET"]),

@@ -56,7 +56,8 @@ async def chat_completions(request: Request) -> Response:
     session = session_of(wanted, request.headers.get("x-agentkv-session"))
     salt = salt_of(wanted.cache_salt, request.state.tenant)
     chat = await ready(service, wanted, params, salt)
-    call = Call(prompt=chat.prompt, params=chat.params, session=session, salt=salt)
+    pin = wanted.agentkv.pin if wanted.agentkv is not None else None
+    call = Call(prompt=chat.prompt, params=chat.params, session=session, salt=salt, pin=pin)
     asked = Asked(wanted, request.state.tenant, chat)
     job = Job(service, engine, [call], request.state.request_id, asked)
     reply = _Reply(engine, wanted, chat, request.state.request_id)

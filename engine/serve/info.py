@@ -10,6 +10,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
+from agentkv.engine.kv.redis import shown
 from agentkv.engine.serve.service import Service, service_of
 from agentkv.engine.serve.wire import JSONReply
 
@@ -46,6 +47,7 @@ async def model_info(request: Request) -> Response:
             "max_model_len": engine.max_model_len,
             "vocab_size": engine.vocab_size,
             "dtype": engine.dtype_name,
+            "kv_dtype": engine.kv_dtype_name,
             "page_size": engine.page_size,
             "fingerprint": engine.fingerprint,
         }
@@ -55,11 +57,15 @@ async def model_info(request: Request) -> Response:
 def _arguments(service: Service) -> dict[str, Any]:
     """The flags, after defaults were filled in. Keys are counted, never shown."""
     engine, config = service.engine, service.config
+    remote = engine.config.remote_cache
     return {
         **asdict(engine.config),
+        "remote_cache": None if remote is None else shown(remote),
         "pool_tokens": engine.pool_tokens,
         "max_model_len": engine.max_model_len,
         "dtype": engine.dtype_name,
+        "kv_dtype": engine.kv_dtype_name,
+        "host_kv_dtype": engine.host_kv_dtype_name,
         "host": config.host,
         "port": config.port,
         "api_keys": len(config.api_keys),

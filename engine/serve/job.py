@@ -33,6 +33,7 @@ class Call:
     params: SamplingParams
     session: str | None = None
     salt: str | None = None
+    pin: float | None = None
 
     @property
     def prompt_ids(self) -> IntArray:
@@ -74,6 +75,7 @@ class Job:
                     call.params,
                     session=call.session,
                     salt=call.salt,
+                    pin=call.pin,
                     request_id=engine_id,
                 )
             )
@@ -106,6 +108,7 @@ class Job:
                         call.params,
                         session=call.session,
                         salt=call.salt,
+                        pin=call.pin,
                         request_id=engine_id,
                     )
                 )

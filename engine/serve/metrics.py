@@ -26,6 +26,8 @@ _COUNTERS = {
     "prompt_tokens": "Prompt tokens of admitted requests, cached ones included.",
     "generation_tokens": "Tokens that were sampled.",
     "evicted_tokens": "Cached tokens that were dropped to make room.",
+    "decayed_pins": "Pins that ended early since others needed their share.",
+    "refused_pins": "Pins that calls asked for and that could not be had.",
     "retractions": "Times a running request gave its memory back and queued again.",
 }
 _GAUGES = {
@@ -36,6 +38,8 @@ _GAUGES = {
     "free_tokens": "Tokens of the pool that are free.",
     "evictable_tokens": "Tokens of the pool that are cached and may be dropped.",
     "locked_tokens": "Tokens of the pool that are cached and in use.",
+    "pinned_tokens": "Tokens under a pin, in memory or evicted.",
+    "paused_tokens": "Tokens of sessions that are paused, in memory or evicted.",
 }
 
 
@@ -46,6 +50,7 @@ _TIER_COUNTERS = {
     "skipped_tokens": "Tokens that a lower tier had no room for.",
     "failed_transfers": "Transfers between tiers that ended badly; each was a miss.",
     "bad_groups": "Files of the disk cache that could not be used and were removed.",
+    "lost": "Times that a shared store could not be reached; each was a miss.",
     "written_bytes": "Bytes written to the disk cache.",
     "read_bytes": "Bytes read from the disk cache.",
 }
@@ -54,6 +59,7 @@ _TIER_GAUGES = {
     "capacity_tokens": "Size of a lower tier in tokens.",
     "capacity_bytes": "Most bytes that the disk cache may take.",
     "bytes": "Bytes that the disk cache takes.",
+    "reachable": "Whether a shared store can be reached: 1, or 0 for as long as nobody tries.",
     "bytes_per_second": "Measured speed of bringing K/V back.",
     "tokens_per_second": "Measured speed of computing a prompt.",
 }
@@ -92,6 +98,17 @@ class _Engine(Collector):
         for tier, tokens in stats["cached_tokens_total"].items():
             cached.add_metric([tier], tokens)
         yield cached
+        hints = CounterMetricFamily(
+            "agentkv:hints", "Hints of clients about sessions.", labels=["action"]
+        )
+        for action, count in stats["hints_total"].items():
+            hints.add_metric([action], count)
+        yield hints
+        memory = GaugeMetricFamily(
+            "agentkv:kv_bytes", "Size of the KV pool in bytes.", labels=["dtype"]
+        )
+        memory.add_metric([stats["kv_dtype"]], stats["kv_bytes"])
+        yield memory
         yield from _tiers(stats.get("tiers") or {})
         for name, text in _GAUGES.items():
             yield GaugeMetricFamily(f"agentkv:{name}", text, value=stats[name])

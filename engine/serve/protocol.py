@@ -7,7 +7,7 @@ generated*, which a server that drops them silently would betray.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -25,10 +25,12 @@ class StreamOptions(msgspec.Struct, kw_only=True):
 
 class Extension(msgspec.Struct, kw_only=True):
     """The `agentkv` object of a request. `auto_policy`: how a model that may call a tool comes to
-    do so (`free`, `score` or `auto`)."""
+    do so (`free`, `score` or `auto`). `pin`: seconds for which the prompt's tools, instructions and
+    documents are to stay in the cache."""
 
     session: str | None = None
     auto_policy: str | None = None
+    pin: float | None = None
 
 
 class Sampling(msgspec.Struct, kw_only=True):
@@ -166,6 +168,32 @@ class AbortRequest(msgspec.Struct, kw_only=True):
 
     rid: str | None = None
     abort_all: bool | None = None
+
+
+class PinRequest(msgspec.Struct, kw_only=True):
+    """`POST /agentkv/cache/pin`: a prefix, and for how many seconds it is to be kept."""
+
+    messages: list[dict[str, Any]] | None = None
+    tools: list[dict[str, Any]] | None = None
+    prompt: str | list[Any] | None = None
+    ttl: float | None = None
+    cache_salt: str | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+
+
+class UnpinRequest(msgspec.Struct, kw_only=True):
+    """`POST /agentkv/cache/unpin`."""
+
+    pin: str
+
+
+class HintRequest(msgspec.Struct, kw_only=True):
+    """`POST /agentkv/cache/hint`: a session pauses for `ttl` seconds, is over, or will resume."""
+
+    session: str
+    action: Literal["pause", "release", "prefetch"]
+    ttl: float | None = None
+    cache_salt: str | None = None
 
 
 _SCHEMA = "use `response_format`."

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from agentkv.engine.kv.cache import KVCache
-from agentkv.engine.kv.tree import EvictionKey, RadixTree, TreeError, hot_lru, lru
+from agentkv.engine.kv.eviction import EvictionKey, hot, lru
+from agentkv.engine.kv.tree import RadixTree, TreeError
 from agentkv.engine.sched.request import Request
 
 NS = (("salt", None),)
@@ -257,4 +258,4 @@ def test_the_bonus_for_hot_prefixes_never_costs_hits_on_recorded_traffic(
             cache.check(deep=True)
         return total
 
-    assert hits(hot_lru) >= hits(lru) > 0
+    assert hits(hot) >= hits(lru) > 0

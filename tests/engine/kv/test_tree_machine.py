@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from agentkv.engine.kv.eviction import POLICIES
 from agentkv.engine.kv.pages import PageAllocator
-from agentkv.engine.kv.tree import Namespace, Node, RadixTree
+from agentkv.engine.kv.tree import KEEPS, Keep, Namespace, Node, RadixTree
 
 PAGES = 60
 TOKENS = st.lists(st.integers(0, 2), min_size=0, max_size=24)
@@ -18,10 +21,22 @@ SPACE = st.sampled_from([(("salt", None),), (("salt", "a"),)])
 class TreeMachine(RuleBasedStateMachine):
     """`live[(namespace, prefix in pages)]` is the page of the last page of that prefix."""
 
-    @initialize(page=st.sampled_from([1, 2, 16]))
-    def start(self, page: int) -> None:
+    @initialize(
+        page=st.sampled_from([1, 2, 16]),
+        policy=st.sampled_from(sorted(POLICIES)),
+        floor=st.sampled_from([0, 5]),
+        quota=st.sampled_from([None, 20]),
+    )
+    def start(self, page: int, policy: str, floor: int, quota: int | None) -> None:
         self.page = page
-        self.tree = RadixTree(page, tombstone_tokens=40 * page)
+        self.tree = RadixTree(
+            page,
+            eviction=POLICIES[policy],
+            tombstone_tokens=40 * page,
+            floor=floor * page,
+            quota=None if quota is None else quota * page,
+        )
+        self.kept: list[tuple[Keep, Node, Namespace, tuple[int, ...]]] = []
         self.pages = PageAllocator(PAGES)
         self.live: dict[tuple[Namespace, tuple[int, ...]], int] = {}
         self.seen: set[tuple[Namespace, tuple[int, ...]]] = set()
@@ -84,6 +99,37 @@ class TreeMachine(RuleBasedStateMachine):
         self.pages.free(freed[:: self.page] // self.page)
         self.stale_pages -= len(freed) // self.page
 
+    @rule(kind=st.sampled_from(KEEPS), space=SPACE, tokens=TOKENS)
+    def keep(self, kind: Keep, space: Namespace, tokens: list[int]) -> None:
+        ids = self.text(tokens)
+        found = self.tree.match(space, ids)
+        if found.length:
+            node = self.tree.keep(kind, space, found)
+            self.kept.append((kind, node, space, tuple(ids[: found.length].tolist())))
+
+    @rule(pick=st.integers(0, 99))
+    def unkeep(self, pick: int) -> None:
+        if self.kept:
+            kind, node, _, _ = self.kept.pop(pick % len(self.kept))
+            self.tree.unkeep(kind, node)
+
+    @rule(
+        space=SPACE,
+        tokens=TOKENS,
+        cut=st.integers(0, 24),
+        roles=st.tuples(*[st.integers(-1, 2)] * 2),
+    )
+    def mark(self, space: Namespace, tokens: list[int], cut: int, roles: tuple[int, int]) -> None:
+        ids = self.text(tokens)
+        at = min(cut * self.page, len(ids))
+        self.tree.mark(space, ids, ((at, roles[0]), (len(ids), roles[1])))
+
+    @rule(space=SPACE, tokens=TOKENS)
+    def demote(self, space: Namespace, tokens: list[int]) -> None:
+        found = self.tree.match(space, self.text(tokens))
+        if found.length and found.offset == len(found.node.ids):
+            assert 0 <= self.tree.demote(found.node) <= found.length
+
     @rule(space=SPACE, tokens=TOKENS.filter(bool))
     def insert(self, space: Namespace, tokens: list[int]) -> None:
         ids = self.text(tokens)
@@ -102,8 +148,23 @@ class TreeMachine(RuleBasedStateMachine):
     def evict(self, count: int) -> None:
         locked = self.locked()
         free_to_go = sum(key not in locked for key in self.live)
+        kept = self.prefixes_kept()
+        held = {s: sum(key[0] == s for key in self.live) for s in self.tree.namespaces}
         freed = self.tree.evict(count * self.page)
         gone = set((freed[:: self.page] // self.page).tolist())
+        if self.tree.floor == 0 and self.tree.quota is None:
+            free = [k for k in self.live if k not in kept and k not in locked]
+            loose = [k for k in free if not self.needed(k, kept | locked)]
+            if len(gone) <= len(loose):
+                taken = {k for k, page in self.live.items() if page in gone}
+                assert not taken & kept, "a kept prefix left before others"
+        floor = self.tree.floor // self.page
+        for space, before in held.items():
+            lost = sum(key[0] == space and page in gone for key, page in self.live.items())
+            if lost and floor and before - lost < floor and self.tree.quota is None:
+                spare = [s for s in held if s != space and self.count(s, gone) > floor]
+                givers = [s for s in spare if self.loose_in(s, locked, gone)]
+                assert not givers, "a floor was broken while others had pages to give"
         assert len(gone) == min(count, free_to_go)
         for key, page in list(self.live.items()):
             if page in gone:
@@ -112,6 +173,28 @@ class TreeMachine(RuleBasedStateMachine):
         for space, prefix in self.live:
             assert len(prefix) == self.page or (space, prefix[: -self.page]) in self.live, "orphan"
         self.pages.free(np.array(sorted(gone), dtype=np.int32))
+
+    def prefixes_kept(self) -> set[tuple[Namespace, tuple[int, ...]]]:
+        out = set()
+        for _, _, space, prefix in self.kept:
+            for k in range(self.page, len(prefix) + 1, self.page):
+                out.add((space, prefix[:k]))
+        return out
+
+    def needed(self, key: Any, keys: set[Any]) -> bool:
+        """Whether one of `keys` is below `key`, which cannot leave before it."""
+        space, prefix = key
+        return any(
+            s == space and p[: len(prefix)] == prefix for s, p in keys if (s, p) in self.live
+        )
+
+    def count(self, space: Namespace, gone: set[int]) -> int:
+        return sum(k[0] == space and page not in gone for k, page in self.live.items())
+
+    def loose_in(self, space: Namespace, locked: set[Any], gone: set[int]) -> bool:
+        return any(
+            k[0] == space and page not in gone and k not in locked for k, page in self.live.items()
+        )
 
     @rule()
     def flush(self) -> None:
@@ -122,6 +205,7 @@ class TreeMachine(RuleBasedStateMachine):
         self.stale_pages += len(locked)
         self.stale += [node for node, *_ in self.held]
         self.held = []
+        self.kept = []
         self.live = {}
 
     @invariant()
@@ -135,7 +219,14 @@ class TreeMachine(RuleBasedStateMachine):
         assert free + evictable + locked == PAGES, (free, evictable, locked)
         assert locked == len(self.locked() & set(self.live)) + self.stale_pages
         assert evictable + locked - self.stale_pages == len(self.live)
-        assert self.tree.tombstone_tokens <= 40 * page
+        kept = {(s, p) for s, p in self.prefixes_kept()}
+        assert self.tree.tombstone_tokens <= 40 * page + page * len(kept)
+        for kind in KEEPS:
+            mine = set()
+            for k, _, space, prefix in self.kept:
+                if k == kind:
+                    mine |= {(space, prefix[:n]) for n in range(page, len(prefix) + 1, page)}
+            assert self.tree.kept_tokens[kind] == page * len(mine)
 
 
 # 100 runs of 100 steps: 10,000 in all.

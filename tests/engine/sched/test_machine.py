@@ -7,14 +7,19 @@ answer equals the one of a cold device that served nothing else.
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
+import numpy as np
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from agentkv.engine.errors import InvalidRequest
 from agentkv.engine.kv import tiers
 from agentkv.engine.kv.backed import DISK, HOST, BackedNode, BackedTree
+from agentkv.engine.kv.eviction import POLICIES
+from agentkv.engine.kv.tree import KEEPS, Keep
 from agentkv.engine.sched.request import Request, Status
 from tests.engine.sched.conftest import Device
 
@@ -58,11 +63,33 @@ class SchedulerMachine(RuleBasedStateMachine):
         policy=st.sampled_from(["lpm", "dfs-weight", "fcfs"]),
         budget=st.sampled_from([5, 32]),
         roomy=st.booleans(),
+        eviction=st.sampled_from(sorted(POLICIES)),
+        share=st.sampled_from([(0, None), (16, 32)]),
     )
-    def start(self, page: int, policy: str, budget: int, roomy: bool) -> None:
+    def start(
+        self,
+        page: int,
+        policy: str,
+        budget: int,
+        roomy: bool,
+        eviction: str,
+        share: tuple[int, int | None],
+    ) -> None:
         tokens = 400 if roomy else 64
+        self.now = 0.0
         self.device = Device(
-            tokens, page, vocab=5, max_batch_tokens=budget, max_running=4, policy=policy
+            tokens,
+            page,
+            vocab=5,
+            cache={
+                "eviction": POLICIES[eviction],
+                "floor": share[0],
+                "quota": share[1],
+                "clock": lambda: self.now,
+            },
+            max_batch_tokens=budget,
+            max_running=4,
+            policy=policy,
         )
         self.step: Any = None
         self.open: list[Request] = []
@@ -74,12 +101,42 @@ class SchedulerMachine(RuleBasedStateMachine):
         own=st.lists(st.integers(0, 4), min_size=1, max_size=8),
         max_new=st.integers(0, 12),
         salt=st.sampled_from(["", "", "x"]),
+        role=st.integers(-1, 2),
     )
-    def submit(self, shared: int, own: list[int], max_new: int, salt: str) -> None:
+    def submit(self, shared: int, own: list[int], max_new: int, salt: str, role: int) -> None:
         if len(self.device.scheduler.waiting) >= 6:
             return
         ids = [*BASE[:shared], *own]
-        self.open.append(self.device.submit(ids, max_new, namespace=(("salt", salt),)))
+        marks = ((shared, role), (len(ids), -1))
+        namespace = (("salt", salt),)
+        self.open.append(self.device.submit(ids, max_new, namespace=namespace, marks=marks))
+
+    @rule(kind=st.sampled_from(KEEPS), tokens=st.integers(1, 40), ttl=st.integers(1, 9))
+    def pin(self, kind: Keep, tokens: int, ttl: int) -> None:
+        pins = self.device.cache.pins
+        with contextlib.suppress(InvalidRequest):
+            pin = pins.add(kind, (("salt", ""),), np.array(BASE[:tokens], dtype=np.int32), ttl)
+            assert pin.tokens <= tokens
+        assert self.device.cache.tree.kept_tokens[kind] <= pins.budget[kind]
+
+    @rule(seconds=st.integers(1, 5))
+    def wait(self, seconds: int) -> None:
+        self.now += seconds
+        self.device.cache.pins.expire()
+
+    @rule(tokens=st.integers(1, 40))
+    def release_branch(self, tokens: int) -> None:
+        tree = self.device.cache.tree
+        found = tree.match((("salt", ""),), np.array(BASE[:tokens], dtype=np.int32))
+        if found.length and found.offset == len(found.node.ids):
+            tree.demote(found.node)
+
+    @rule(tokens=st.integers(1, 40))
+    def prefetch(self, tokens: int) -> None:
+        if len(self.device.scheduler.waiting) < 6:
+            namespace = (("salt", ""),)
+            request = self.device.submit(BASE[:tokens], 0, namespace=namespace, prefetch=True)
+            self.open.append(request)
 
     @rule(pick=st.integers(0, 99))
     def abort(self, pick: int) -> None:
@@ -152,6 +209,8 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.device.drain()
         self.holds()
         cache = self.device.cache
+        self.wait(10)
+        assert cache.tree.kept_tokens == dict.fromkeys(KEEPS, 0)
         assert cache.tree.locked_tokens == cache.private_pages == 0
         assert cache.available_pages == cache.total_pages
 
@@ -172,10 +231,12 @@ class TieredMachine(SchedulerMachine):
         self, page: int, budget: int, host: int, disk: bool, write: str, least: int, groups: int
     ) -> None:
         tiers.LEAST_LOAD = least
+        self.now = 0.0
         self.device = Device(
             64,
             page,
             vocab=5,
+            cache={"eviction": POLICIES["role"], "clock": lambda: self.now},
             host_pages=host,
             tiers={"disk": disk, "write": write, "hits": 1},
             max_batch_tokens=budget,
@@ -266,7 +327,7 @@ class TieredMachine(SchedulerMachine):
             lower.host_pages.total * tree.page_size
         )
         for group in list(mover.groups):
-            lower.seen(group.namespace)  # what a flush left on disk
+            lower.seen(group.namespace, group.ids)  # what a flush left on disk
         tree.check()
         known = [n.back[DISK] for n in tree.nodes() if isinstance(n, BackedNode)]
         referred = [s for slots in known if slots is not None for s in slots.tolist()]
