@@ -213,6 +213,11 @@ def agents(
     _finish([report], as_json)
 
 
+class TierPart(StrEnum):
+    workload = "workload"
+    costs = "costs"
+
+
 @app.command()
 def tiers(
     model: Model = MODEL,
@@ -222,12 +227,18 @@ def tiers(
     answer_tokens: Annotated[int, typer.Option(min=1, help="Generated tokens a turn.")] = 64,
     page_size: Annotated[int, typer.Option(help="Tokens a KV page: 1, 16, 32 or 64.")] = 16,
     parallel: Annotated[int, typer.Option(min=1, help="Calls at a time.")] = 4,
+    part: Annotated[
+        TierPart, typer.Option(help="The conversations, or expected against measured costs.")
+    ] = TierPart.workload,
     dtype: Dtype = Dtype.auto,
     as_json: Json = False,
 ) -> None:
     """Long conversations on a pool a quarter their size: pool alone, with host, with disk."""
+    from agentkv.bench import costs
     from agentkv.bench import tiers as bench
 
+    if part is TierPart.costs:
+        _finish(costs.run(model, page_size=page_size, dtype=dtype.value), as_json)
     report = bench.run(
         model,
         clients=clients,
@@ -248,15 +259,76 @@ def restart(
     repeats: Annotated[int, typer.Option(min=1)] = 3,
     page_size: Annotated[int, typer.Option(help="Tokens a KV page: 1, 16, 32 or 64.")] = 16,
     dtype: Dtype = Dtype.auto,
+    index_gib: Annotated[
+        float | None,
+        typer.Option(min=0.1, help="Only start-up, on an index as of so many GiB, simulated."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """First token after a restart with a disk cache, against a cold engine's."""
+    from agentkv.bench import index
     from agentkv.bench import tiers as bench
 
+    if index_gib is not None:
+        _finish([index.run(index_gib, repeats=repeats)], as_json)
     report = bench.restart(
         model, turns=turns, repeats=repeats, page_size=page_size, dtype=dtype.value
     )
     _finish([report], as_json)
+
+
+@app.command()
+def kv_dtype(
+    model: Model = MODEL,
+    traces: Traces = None,
+    prompts: Annotated[int, typer.Option(min=1)] = 50,
+    new_tokens: Annotated[int, typer.Option(min=2, help="Greedy tokens a prompt.")] = 32,
+    max_prompt: Annotated[int, typer.Option(min=1, help="Longest prompt in tokens.")] = 1024,
+    dtype: Annotated[Dtypes, typer.Option(help="Of weights and arithmetic.")] = Dtypes.float32,
+    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads.")] = None,
+    as_json: Json = False,
+) -> None:
+    """FP8 KV against bfloat16 and float32: next-token KL, greedy answers, bytes, decode speed."""
+    from agentkv.bench import kv_dtype as bench
+    from agentkv.cli.main import USAGE, fail
+
+    reports = []
+    with _traces():
+        for name in ("float32", "bfloat16") if dtype is Dtypes.both else (dtype.value,):
+            try:
+                reports += bench.run(
+                    model,
+                    traces=traces,
+                    prompts=prompts,
+                    new_tokens=new_tokens,
+                    max_prompt=max_prompt,
+                    dtype=name,
+                    threads=threads,
+                )
+            except ValueError as error:
+                fail(str(error), USAGE)
+    _finish(reports, as_json)
+
+
+@app.command()
+def policies(
+    traces: Traces = None,
+    agents: Annotated[int, typer.Option(min=1, help="Recorded agents at a time.")] = 16,
+    seed: Seed = 0,
+    as_json: Json = False,
+) -> None:
+    """What leaves the cache first: each policy on a burst, hash traces and interleaved agents."""
+    from agentkv.bench import policies as bench
+    from agentkv.bench.prompts import TracesMissing, find_traces
+
+    with _traces():
+        try:
+            folder: Path | None = find_traces(traces)
+        except TracesMissing:
+            if traces is not None:
+                raise
+            folder = None  # the burst needs none
+        _finish([bench.run(folder, agents=agents, seed=seed)], as_json)
 
 
 class TracePart(StrEnum):

@@ -15,13 +15,15 @@ from agentkv.engine.config import EngineConfig, bytes_of
 from agentkv.engine.errors import InvalidRequest
 from agentkv.engine.kv.backed import TIERS, BackedTree
 from agentkv.engine.kv.costs import Costs, Link
-from agentkv.engine.kv.disk import DiskStore, Layout
+from agentkv.engine.kv.disk import DiskStore
 from agentkv.engine.kv.mover import PoolMover, copy_slots, page_bytes
 from agentkv.engine.kv.pages import PageAllocator
-from agentkv.engine.kv.pool import KVPool
+from agentkv.engine.kv.pool import KV_DTYPES, KVPool, dtype_name, narrower
+from agentkv.engine.kv.store import Layout, Store
 from agentkv.engine.kv.tiers import Tiers
 from agentkv.engine.kv.tree import Namespace
 from agentkv.engine.memory import available_bytes
+from agentkv.kernels.fp8 import digest
 
 STAGING_BYTES = 256 << 20
 """The host pool of an engine that has a disk tier and names no host tier."""
@@ -30,9 +32,6 @@ PROBE_TOKENS = 128
 
 CLOSE_SECONDS = 10.0
 """How long closing may take to bring to disk what is not there yet."""
-
-FILE_BYTES = 32 << 20
-"""Of one file at most: what is lost when one page of it is damaged."""
 
 
 class LowerTiers:
@@ -49,7 +48,10 @@ class LowerTiers:
     ) -> None:
         self.config = config
         page = config.page_size
-        token = KVPool.bytes_per_token(pool.layers, pool.kv_heads, pool.head_dim, pool.dtype)
+        dtype = pool.dtype if config.host_kv_dtype == "auto" else KV_DTYPES[config.host_kv_dtype]
+        self.lossy = narrower(dtype, pool.dtype)
+        """What comes back is not always, to the last bit, what was computed."""
+        token = KVPool.bytes_per_token(pool.layers, pool.kv_heads, pool.head_dim, dtype)
         wanted = bytes_of(config.host_cache, "host_cache") or min(STAGING_BYTES, pool.slots * token)
         available = available_bytes()
         if wanted > available * 3 // 4:
@@ -64,33 +66,31 @@ class LowerTiers:
             slots=self.host_pages * page,
             kv_heads=pool.kv_heads,
             head_dim=pool.head_dim,
-            dtype=pool.dtype,
+            dtype=dtype,
+            scales=pool.scales,
         )
-        self.store: DiskStore | None = None
-        if config.disk_cache is not None:
+        self.store: Store | None = None
+        if config.stored:
             layout = Layout(
                 model=fingerprint,
-                dtype=str(pool.dtype).removeprefix("torch."),
+                dtype=dtype_name(dtype),
+                scales="" if pool.scales is None else digest(pool.scales),
                 page_size=page,
                 layers=pool.layers,
                 kv_heads=pool.kv_heads,
                 head_dim=pool.head_dim,
-                page_bytes=page_bytes(pool, page),
+                page_bytes=page_bytes(self.host, page),
             )
-            self.store = DiskStore(
-                Path(config.disk_cache),
-                layout,
-                limit=bytes_of(config.disk_size, "disk_size"),
-                max_age=config.disk_max_age,
-            )
+            self.store = _open_store(config, layout)
         self.costs = Costs(
             {"host": token, "disk": token},
-            {"host": _host_link(self.host, pool), "disk": _disk_link(config.disk_cache)},
+            {"host": _host_link(self.host, pool), "disk": _store_link(self.store)},
             _prefill_rate(forward),
             always=config.load_policy == "always",
         )
         self.mover = PoolMover(pool, self.host, page, post, self.store)
-        self._file_tokens = max(page, FILE_BYTES // token)
+        most = DiskStore.group_bytes if self.store is None else self.store.group_bytes
+        self._file_tokens = max(page, most // token)
         self.tiers: Tiers | None = None
 
     def make(self, tree: BackedTree, pages: PageAllocator) -> Tiers:
@@ -145,13 +145,7 @@ class LowerTiers:
         out["host"]["capacity_tokens"] = self.host_pages * page
         out["host"]["free_tokens"] = self.tiers.host_pages.free_pages * page
         if self.store is not None:
-            out["disk"] |= {
-                "capacity_bytes": self.store.limit,
-                "bytes": self.store.bytes_used,
-                "written_bytes_total": self.store.written_bytes,
-                "read_bytes_total": self.store.read_bytes,
-                "bad_groups_total": self.store.bad_groups,
-            }
+            out["disk"] |= self.store.counters()
         out["compute"] = {"tokens_per_second": self.costs.prefill_rate}
         return out
 
@@ -167,25 +161,26 @@ def _host_link(host: KVPool, device: KVPool) -> Link:
     count = min(PROBE_TOKENS, host.slots, device.slots)
     slots = np.arange(count, dtype=np.int32)
     best = min(_seconds(lambda: copy_slots(host, slots, device, slots)) for _ in range(3))
-    token = KVPool.bytes_per_token(host.layers, host.kv_heads, host.head_dim, host.dtype)
-    return Link(bandwidth=count * token / best, fixed=0.0005)
+    return Link(bandwidth=count * host.token_bytes / best, fixed=0.0005)
 
 
-def _disk_link(directory: str | None) -> Link:
-    """Read a file that was just written; real loads correct what a page cache flatters."""
-    if directory is None:
+def _open_store(config: EngineConfig, layout: Layout) -> Store:
+    """The directory or the server that `config` names. Raises `InvalidRequest`."""
+    limit, age = bytes_of(config.disk_size, "disk_size"), config.disk_max_age
+    if config.remote_cache is not None:
+        from agentkv.engine.kv.redis import RedisStore
+
+        return RedisStore(config.remote_cache, layout, limit=limit, max_age=age)
+    assert config.disk_cache is not None
+    name = config.served_name or config.model.rstrip("/").rsplit("/", 1)[-1]
+    return DiskStore(Path(config.disk_cache), layout, limit=limit, max_age=age, label=name)
+
+
+def _store_link(store: Store | None) -> Link:
+    if store is None:
         return Link(1e9)
-    path = Path(directory).expanduser() / "probe"
-    data = bytes(8 << 20)
-    try:
-        path.write_bytes(data)
-        seconds = _seconds(lambda: path.read_bytes())
-    except OSError:
-        return Link(1e8, 0.005)
-    finally:
-        path.unlink(missing_ok=True)
-    # Checksums and copies into the pool come on top of reading.
-    return Link(bandwidth=len(data) / (seconds + len(data) / 1e9), fixed=0.002)
+    bandwidth, fixed = store.probe()
+    return Link(bandwidth, fixed)
 
 
 def _prefill_rate(forward: Callable[[int], None]) -> float:

@@ -42,8 +42,9 @@ class AttentionBackend(Protocol):
 
     `run` takes `q [rows, num_heads, head_dim]` (rows may go on behind the planned ones: padding,
     whose output is unspecified but finite) and one layer of the pool `[2, slots, num_kv_heads,
-    head_dim]`, the new tokens' K/V already in it. It returns `[rows, num_heads * head_dim]` in q's
-    dtype, valid until the next `run`.
+    head_dim]`, the new tokens' K/V already in it. A pool of FP8 codes comes with `scales`, float32
+    `[2, num_kv_heads]`, that turn them into numbers. It returns `[rows, num_heads * head_dim]` in
+    q's dtype, valid until the next `run`.
     """
 
     bit_exact: bool
@@ -52,5 +53,10 @@ class AttentionBackend(Protocol):
     def plan(self, qo_indptr: IntArray, kv_indptr: IntArray, kv_indices: IntArray) -> Any: ...
 
     def run(
-        self, q: torch.Tensor, kv: torch.Tensor, plan: Any, spec: AttentionSpec
+        self,
+        q: torch.Tensor,
+        kv: torch.Tensor,
+        plan: Any,
+        spec: AttentionSpec,
+        scales: torch.Tensor | None = None,
     ) -> torch.Tensor: ...

@@ -8,8 +8,10 @@ Two properties make a row's result depend on its own sequence only:
    then the same to the last bit (the kernel adds lane by lane, and 0 adds nothing), and so is the
    sum over tiles, which runs in tile order and in float32.
 
-Half-precision pools are widened tile by tile; scores, weights and sums are float32 throughout.
-Most of their sequences take the faster way of flash.py, which does not promise the last bit.
+Half-precision and FP8 pools are widened tile by tile; scores, weights and sums are float32
+throughout. The scales of FP8 are those of a KV head: K's multiplies the query, V's the result.
+Most sequences of half precision take the faster way of flash.py, which does not promise the last
+bit.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from agentkv.engine.attention import flash
 from agentkv.engine.attention.base import AttentionSpec
 from agentkv.engine.attention.tiles import MASKED, TILE, Block, RowRule, TilePlan
 from agentkv.engine.types import IntArray
+from agentkv.kernels import fp8
 
 
 @dataclass(slots=True)
@@ -69,7 +72,12 @@ class CpuAttention:
         return TilePlan(qo_indptr, kv_indptr, kv_indices, self.rule)
 
     def run(
-        self, q: torch.Tensor, kv: torch.Tensor, plan: TilePlan, spec: AttentionSpec
+        self,
+        q: torch.Tensor,
+        kv: torch.Tensor,
+        plan: TilePlan,
+        spec: AttentionSpec,
+        scales: torch.Tensor | None = None,
     ) -> torch.Tensor:
         rows, heads, dim = q.shape
         out = self._buffer("out", (rows, heads, dim), q.dtype)
@@ -81,10 +89,11 @@ class CpuAttention:
             for sequence in plan.fused():
                 flash.run(q, kv, sequence, spec, out)
         q = q.view(rows, spec.num_kv_heads, spec.group, dim)
+        factors = None if scales is None else (scales * fp8.UNIT)[:, :, None, None]
         for block in plan.blocks(spec.sliding_window, spec.group, fused=fused):
             if block.work is None:
                 block.work = self._prepare(block, spec)
-            self._block(q, kv, block, block.work, spec, grouped)
+            self._block(q, kv, block, block.work, spec, grouped, factors)
         return out.view(rows, heads * dim)
 
     def _prepare(self, block: Block, spec: AttentionSpec) -> _Work:
@@ -131,10 +140,15 @@ class CpuAttention:
         work: _Work,
         spec: AttentionSpec,
         out: torch.Tensor,
+        factors: torch.Tensor | None,
     ) -> None:
+        """`factors`: of codes as `fp8.widen` gives them, `[2, kv_heads, 1, 1]`."""
         if work.view.numel() != work.query.numel():
             work.query.zero_()
-        work.view.copy_(q[block.rows].transpose(0, 1))
+        if factors is None:
+            work.view.copy_(q[block.rows].transpose(0, 1))
+        else:
+            torch.mul(q[block.rows].transpose(0, 1), factors[0, ..., None], out=work.view)
         if block.ragged:
             work.score.fill_(MASKED)
         keys, values = kv[0], kv[1]
@@ -149,15 +163,21 @@ class CpuAttention:
         for read in work.reads:
             self._product(read.score, self._tile(values, read).permute(1, 0, 2), read.part)
             read.result.add_(read.part)
+        if factors is not None:
+            work.result.mul_(factors[1])
         if isinstance(block.rows, slice):
             out[block.rows].copy_(work.picked)
         else:
             out.index_copy_(0, block.rows, work.picked.to(out.dtype))
 
     def _tile(self, kv: torch.Tensor, read: _Read) -> torch.Tensor:
-        """A tile of K or V, float32 `[width, kv_heads, head_dim]`, valid until the next call."""
+        """A tile of K or V, float32 `[width, kv_heads, head_dim]`, valid until the next call; of
+        FP8, its codes / `fp8.UNIT`."""
         # A view may run past the sequence into slots that hold other requests' tokens, or none
         # yet. They are masked, and finite (see KVPool), so that 0 times them is 0.
+        codes = kv.dtype == fp8.FP8
+        if codes:
+            kv = kv.view(torch.int8)
         if read.slots is None:
             part = kv[read.start : read.start + read.width]
         else:
@@ -165,7 +185,10 @@ class CpuAttention:
             part = torch.index_select(kv, 0, read.slots, out=gathered)
         if part.dtype == torch.float32:
             return part
-        return self._buffer("widened", (read.width, *kv.shape[1:])).copy_(part)
+        wide = self._buffer("widened", tuple(part.shape))
+        if codes:
+            return fp8.widen(part, wide, self._buffer("bits", tuple(part.shape), torch.int16))
+        return wide.copy_(part)
 
     def _product(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> None:
         """out = a @ b, batched over KV heads."""

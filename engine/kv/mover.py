@@ -1,7 +1,8 @@
 """PoolMover: copies K/V between the device's pool, the host's pool and the disk, on a thread.
 
 Loads go before saves and stores: somebody waits for them. Bytes on disk are page by page:
-`[layers, 2, page_size, kv_heads, head_dim]`, in the host pool's dtype.
+`[layers, 2, page_size, kv_heads, head_dim]`, in the host pool's dtype. The two pools may differ in
+dtype: what goes down is narrowed (saturating) to the host's, what comes up is widened again.
 
 The engine's worker owns tree and scheduler; this thread touches tensors and files only, rows that
 a lock or a hold pins, and hands each end of a transfer to `post`, which runs it on the worker.
@@ -9,11 +10,13 @@ a lock or a hold pins, and hands each end of a transfer to `post`, which runs it
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
 import queue
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
 
@@ -21,9 +24,9 @@ import numpy as np
 import torch
 
 from agentkv.engine.kv.backed import HOST, TIERS
-from agentkv.engine.kv.disk import DiskMiss, DiskStore, tag_of
-from agentkv.engine.kv.pool import KVPool
-from agentkv.engine.kv.tiers import Done, Transfer
+from agentkv.engine.kv.pool import Index, KVPool
+from agentkv.engine.kv.store import Store, StoreMiss, tag_of
+from agentkv.engine.kv.tiers import Done, OnDisk, Transfer
 from agentkv.engine.kv.tree import Namespace
 from agentkv.engine.types import IntArray
 
@@ -45,7 +48,7 @@ class PoolMover:
         host: KVPool,
         page_size: int,
         post: Callable[[Callable[[], None]], None],
-        disk: DiskStore | None = None,
+        disk: Store | None = None,
     ) -> None:
         self.device = device
         self.host = host
@@ -53,10 +56,13 @@ class PoolMover:
         self.disk = disk
         self._post = post
         self._jobs: queue.PriorityQueue[
-            tuple[int, int, tuple[Transfer, Done] | threading.Event | None]
+            tuple[int, int, tuple[Transfer, Done] | Callable[[], None] | None]
         ] = queue.PriorityQueue()
         self._epoch = 0
         self._numbers = itertools.count()
+        self._chores: deque[Callable[[], None]] = deque()
+        if disk is not None:
+            disk.later = self._later
         self._thread = threading.Thread(target=self._run, name="agentkv-mover", daemon=True)
         self._thread.start()
 
@@ -73,17 +79,46 @@ class PoolMover:
         if self.disk is not None:
             self.disk.free(slots)
 
-    def on_disk(self, namespace: Namespace) -> list[tuple[IntArray, int, IntArray]]:
+    def on_disk(self, namespace: Namespace, ids: IntArray) -> OnDisk:
         if self.disk is None:
             return []
-        return [
-            (
-                self.disk.path(group),
-                group.start,
-                np.arange(group.base, group.base + group.tokens, dtype=np.int32),
-            )
-            for group in self.disk.groups(tag_of(namespace))
-        ]
+        return [(f.ids, f.start, f.slots) for f in self.disk.cover(namespace, ids)]
+
+    def look(self, namespace: Namespace, ids: IntArray, done: Callable[[OnDisk], None]) -> bool:
+        store = self.disk
+        if store is None or not store.shared or store.away:
+            return False
+        epoch = self._epoch
+
+        def ask() -> None:
+            store.look(namespace, ids)
+            found = self.on_disk(namespace, ids)
+            self._post(lambda: done(found) if epoch == self._epoch else None)
+
+        self._jobs.put((0, next(self._numbers), ask))
+        return True
+
+    def sample(
+        self,
+        namespace: Namespace,
+        ids: IntArray,
+        slots: IntArray,
+        done: Callable[[float | None], None],
+    ) -> None:
+        store = self.disk
+        if store is None:
+            return
+        epoch = self._epoch
+
+        def read() -> None:
+            began, spent = time.perf_counter(), None
+            with contextlib.suppress(StoreMiss):  # a load of it would find out, and tell the tree
+                for _ in store.read(namespace, ids, slots):
+                    pass
+                spent = time.perf_counter() - began
+            self._post(lambda: done(spent) if epoch == self._epoch else None)
+
+        self._jobs.put((2, next(self._numbers), read))
 
     def overflow(self) -> list[tuple[str, IntArray, int, Callable[[], None]]]:
         if self.disk is None:
@@ -107,17 +142,37 @@ class PoolMover:
             except queue.Empty:
                 break
         still = threading.Event()
-        self._jobs.put((2, next(self._numbers), still))
+        self._jobs.put((3, next(self._numbers), still.set))
         still.wait()
+        self._tidy()
 
     def close(self) -> None:
         """Stop after the transfer under way. Those that wait are never done."""
         self._jobs.put((-1, 0, None))
         self._thread.join()
+        self._tidy()
         if self.disk is not None:
             self.disk.close()
 
+    def _later(self, work: Callable[[], None]) -> None:
+        """Removing files takes time: not on the thread that computes."""
+        if threading.current_thread() is self._thread:
+            work()
+            return
+        self._chores.append(work)
+        self._jobs.put((2, next(self._numbers), self._tidy))
+
     # -- on the mover's thread
+
+    def _tidy(self) -> None:
+        while self._chores:
+            self._do(self._chores.popleft())
+
+    def _do(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except Exception:
+            log.exception("something between tiers failed")
 
     def _run(self) -> None:
         # Threads of its own would fight the model's for the cores.
@@ -127,8 +182,8 @@ class PoolMover:
                 _, _, job = self._jobs.get()
                 if job is None:
                     return
-                if isinstance(job, threading.Event):
-                    job.set()
+                if callable(job):
+                    self._do(job)
                     continue
                 transfer, done = job
                 epoch = self._epoch
@@ -137,7 +192,7 @@ class PoolMover:
                     self._transfer(transfer)
                 except Exception as problem:
                     error = problem
-                    if not isinstance(problem, DiskMiss):
+                    if not isinstance(problem, StoreMiss):
                         log.warning("a %s between tiers failed: %s", transfer.kind, problem)
 
                 def end(
@@ -171,7 +226,7 @@ class PoolMover:
                 ids = transfer.ids[segment.start : segment.end]
                 try:
                     self._read(transfer.namespace, ids, segment.slots, device)
-                except DiskMiss:
+                except StoreMiss:
                     transfer.bad.append(segment)
                     raise
             name = TIERS[segment.tier]
@@ -181,7 +236,7 @@ class PoolMover:
 
     def _read(self, namespace: Namespace, ids: IntArray, slots: IntArray, device: IntArray) -> None:
         if self.disk is None:
-            raise DiskMiss("there is no disk tier", bad=False)
+            raise StoreMiss("there is no disk tier", bad=False)
         page, size = self.page_size, self.disk.layout.page_bytes
         at_once = max(1, CHUNK_BYTES // size)
         held: list[memoryview] = []
@@ -196,7 +251,7 @@ class PoolMover:
             target = _index(device[done * page : (done + len(held)) * page])
             for layer in range(self.host.layers):
                 rows = pages[:, layer].permute(1, 0, 2, 3, 4).flatten(1, 2)
-                _write(self.device.layer(layer), target, rows)
+                self.device.put(layer, target, rows)
             done += len(held)
             held.clear()
 
@@ -209,7 +264,7 @@ class PoolMover:
 
     def _store(self, transfer: Transfer) -> None:
         if self.disk is None:
-            raise DiskMiss("there is no disk tier", bad=False)
+            raise StoreMiss("there is no disk tier", bad=False)
         pages = list(self._pages(transfer.segments[0].slots))
         transfer.device = self.disk.write(transfer.namespace, transfer.ids, transfer.start, pages)
 
@@ -222,8 +277,8 @@ class PoolMover:
         )
         source = _index(slots)
         for layer in range(pool.layers):
-            rows = _rows(pool.layer(layer), source)
-            out[:, layer] = rows.unflatten(1, (count, page)).transpose(0, 1)
+            rows = pool.take(layer, source)
+            out[:, layer].copy_(rows.unflatten(1, (count, page)).transpose(0, 1))
         raw = out.view(torch.uint8).numpy().reshape(count, -1)
         for index in range(count):
             yield memoryview(raw[index])
@@ -231,10 +286,7 @@ class PoolMover:
 
 def page_bytes(pool: KVPool, page_size: int) -> int:
     """Bytes of one page over all layers, K and V."""
-    return page_size * KVPool.bytes_per_token(pool.layers, pool.kv_heads, pool.head_dim, pool.dtype)
-
-
-Index = slice | torch.Tensor
+    return page_size * pool.token_bytes
 
 
 def _index(slots: IntArray) -> Index:
@@ -245,21 +297,11 @@ def _index(slots: IntArray) -> Index:
     return torch.from_numpy(slots.astype(np.int64))
 
 
-def _rows(layer: torch.Tensor, index: Index) -> torch.Tensor:
-    return layer[:, index] if isinstance(index, slice) else layer.index_select(1, index)
-
-
-def _write(layer: torch.Tensor, index: Index, rows: torch.Tensor) -> None:
-    if isinstance(index, slice):
-        layer[:, index].copy_(rows)
-    else:
-        layer.index_copy_(1, index, rows.to(layer.dtype))
-
-
 def copy_slots(source: KVPool, from_slots: IntArray, target: KVPool, to_slots: IntArray) -> None:
-    """Copy K and V of `from_slots` (int32 `[n]`) to `to_slots` in all layers, now."""
+    """Copy K and V of `from_slots` (int32 `[n]`) to `to_slots` in all layers, now, in the target's
+    dtype. A pair of pools of which one is FP8 must share their scales."""
     if len(from_slots) == 0:
         return
     origin, goal = _index(from_slots), _index(to_slots)
     for layer in range(source.layers):
-        _write(target.layer(layer), goal, _rows(source.layer(layer), origin))
+        target.put(layer, goal, source.take(layer, origin))

@@ -11,6 +11,7 @@ from agentkv.engine.kv.pool import KVPool
 from agentkv.engine.model.load import LoadedModel, Tokens
 from agentkv.engine.sched.batch import ForwardBatch
 from agentkv.engine.types import IntArray
+from agentkv.kernels.fp8 import FP8
 
 
 class ModelRunner:
@@ -18,8 +19,9 @@ class ModelRunner:
     (the number of threads it computes with is the creating thread's).
 
     `bit_exact`: a row's logits depend on its own sequence only, to the last bit, whatever else is
-    in the batch and wherever its prefill was cut. Promised for float32; probed when the runner is
-    made, since it rests on how this CPU's kernels treat their rows.
+    in the batch and wherever its prefill was cut. Promised for models in float32 over a float32 or
+    FP8 pool; probed when the runner is made, since it rests on how this CPU's kernels treat their
+    rows.
     """
 
     def __init__(
@@ -38,7 +40,10 @@ class ModelRunner:
             least = model.least_rows()
         self._rows = least or 1
         self.bit_exact = (
-            least is not None and attention.bit_exact and model.dtype == pool.dtype == torch.float32
+            least is not None
+            and attention.bit_exact
+            and model.dtype == torch.float32
+            and pool.dtype in (torch.float32, FP8)
         )
 
     @torch.inference_mode()
@@ -64,12 +69,11 @@ class ModelRunner:
             # A broken number (overflow in one request) must not reach the slots: others read
             # past their own end, weighting with an exact 0, and 0 x inf would be NaN.
             new.nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)
-            store = self.pool.layer(layer)
-            if run is not None:
-                store[:, run].copy_(new)
-            else:
-                store.index_copy_(1, slots, new.to(store.dtype))
-            return self._attention.run(q, store, plan, self._specs[layer])
+            # Narrowed once, here: a row's own prefill reads back what everybody else will read.
+            self.pool.put(layer, slots if run is None else run, new)
+            return self._attention.run(
+                q, self.pool.layer(layer), plan, self._specs[layer], self.pool.scales_of(layer)
+            )
 
         tokens = Tokens(
             ids=_padded(batch.input_ids, self._rows),

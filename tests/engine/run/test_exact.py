@@ -1,4 +1,5 @@
-"""The same bits, warm or cold, alone or in a batch, wherever the prefill was cut (float32)."""
+"""The same bits, warm or cold, alone or in a batch, wherever the prefill was cut: in float32, over
+a pool of float32 or of FP8."""
 
 from __future__ import annotations
 
@@ -9,8 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from agentkv.engine.kv.pool import KVPool
+from agentkv.engine.kv.pool import KV_DTYPES, KVPool
 from agentkv.engine.model.load import load_model
+from agentkv.engine.run.calibrate import calibrate
 from agentkv.engine.run.runner import ModelRunner
 
 SLOTS = 4096
@@ -29,7 +31,7 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
 class Bench:
     """One model, one pool full of other requests' numbers, and the cold answer to `ids`."""
 
-    def __init__(self, path: Any, part: Any, batch: Any) -> None:
+    def __init__(self, path: Any, part: Any, batch: Any, kv: str = "float32") -> None:
         self.part, self.batch = part, batch
         self.model = load_model(path, dtype=torch.float32)
         c = self.model.config
@@ -38,10 +40,14 @@ class Bench:
             slots=SLOTS,
             kv_heads=c.num_kv_heads,
             head_dim=c.head_dim,
-            dtype=torch.float32,
+            dtype=KV_DTYPES[kv],
+            scales=calibrate(self.model, [np.arange(90, dtype=np.int32)]) if kv == "fp8" else None,
         )
         for i in range(c.num_layers):
-            self.pool.layer(i).normal_(std=3.0)
+            noise = torch.randn(self.pool.layer(i).shape) * 3
+            if kv == "fp8":
+                noise = noise.clamp(-448, 448).to(self.pool.dtype)
+            self.pool.layer(i).copy_(noise)
         self.runner = ModelRunner(self.model, self.pool)
         self.rng = np.random.default_rng(5)
         self.ids = self.random_ids(330)
@@ -57,10 +63,12 @@ class Bench:
         return 1000 + self.rng.permutation(SLOTS - 1000)[:count]
 
 
-@pytest.fixture(scope="module", params=list(MODELS))
+@pytest.fixture(scope="module", params=[*MODELS, "llama-fp8", "mistral-window-fp8"])
 def bench(request: pytest.FixtureRequest, tiny: Any, part: Any, batch: Any) -> Bench:
-    config, options = MODELS[request.param]
-    return Bench(tiny(config, **options)[0], part, batch)
+    name = request.param.removesuffix("-fp8")
+    config, options = MODELS[name]
+    kv = "float32" if name == request.param else "fp8"
+    return Bench(tiny(config, **options)[0], part, batch, kv)
 
 
 def test_this_machine_promises_exactness(bench: Bench) -> None:
@@ -127,7 +135,7 @@ def test_broken_numbers_of_one_request_stay_its_own(bench: Bench) -> None:
         # Its slots lie right behind the end of the healthy sequence: inside the same tile view.
         bench.forward((np.array([5, 5], dtype=np.int32), 0, np.arange(3101, 3103)))
         for i in range(bench.pool.layers):
-            assert bool(torch.isfinite(bench.pool.layer(i)).all())
+            assert bool(torch.isfinite(bench.pool.layer(i).float()).all())
     finally:
         weights._embedding[5] = row  # type: ignore[attr-defined]
     assert torch.equal(bench.forward((bench.ids[100:101], 100, slots))[0], bench.cold[100])
