@@ -31,14 +31,15 @@ _WHOLE: dict[str, Guess] = {
         """now time timestamp datetime clock current_time system_time local_time utc_time time_now
         current_datetime current_timestamp date_time date_and_time time_of_day utc_now utcnow
         now_utc now_iso iso_now iso_timestamp current_date_time todays_datetime unix_time epoch
-        server_time present_time local_datetime time_string current_hour""",
+        server_time present_time local_datetime time_string current_hour clock_time wall_clock wall_time
+        moment instant current_moment""",
     ),
     **_table(
         "call",
         "date",
         """date today current_date todays_date today_date system_date local_date date_today
         current_day date_string datestring this_date utc_date day_of_week current_year
-        current_month weekday today_s_date date_now present_date""",
+        current_month weekday today_s_date date_now present_date as_of as_of_date""",
     ),
     **_table(
         "call",
@@ -105,7 +106,8 @@ _WHOLE: dict[str, Guess] = {
         user_input user_query user_question user_message user_prompt user_request user_task
         user_text request goal objective user_goal problem claim human_input
         human_message last_message latest_message new_message current_message current_question
-        current_query search_query prompt_text input_text text_input ticket q user_msg usr_msg""",
+        current_query search_query prompt_text input_text text_input ticket q user_msg usr_msg
+        inquiry enquiry wish""",
     ),
     **_table(
         "turn",
@@ -120,7 +122,9 @@ _WHOLE: dict[str, Guess] = {
         command_output letter contract invoice resume cv note notes story comment tweet memo filing
         report context_data input_data source_text source_documents reference_text
         hits matches issue_body issue_text pr_description commit_message job_description
-        product_description post blog_post complaint pull_request""",
+        product_description post blog_post complaint pull_request manuscript abstract clause lease
+        excerpt chapter statute verdict ruling testimony interview lyrics caption headline
+        changelog release_notes minutes symptoms issue proposal""",
     ),
     **_table(
         "turn",
@@ -190,7 +194,8 @@ _HEAD: dict[str, Guess] = {
     **_table(
         "turn",
         "context",
-        "context document doc passage chunk snippet transcript webpage article source observation",
+        "context document doc passage chunk snippet transcript webpage article source observation "
+        "manuscript excerpt clause letter contract invoice essay complaint",
     ),
     **_table("turn", "history", "history"),
     **_table("turn", "summary", "summary"),
@@ -205,7 +210,20 @@ _HEAD: dict[str, Guess] = {
 
 # Endings of two words that only modify what stands before them.
 _TIMES = frozenset(
-    ["current", "system", "local", "utc", "now", "today", "present", "server", "iso", "unix"]
+    [
+        "current",
+        "system",
+        "local",
+        "utc",
+        "now",
+        "today",
+        "present",
+        "server",
+        "iso",
+        "unix",
+        "clock",
+        "wall",
+    ]
 )
 _NOT_TIMES = frozenset(["time", "date", "day", "datetime", "year", "hour"])
 
@@ -228,6 +246,13 @@ _PERSON = frozenset(
         "traveller",
         "borrower",
         "learner",
+        "pupil",
+        "claimant",
+        "policyholder",
+        "shopper",
+        "buyer",
+        "resident",
+        "attendee",
     ]
 )
 _TENANT = frozenset(["tenant"])

@@ -221,7 +221,9 @@ def _says_history(part: Part, after: int) -> bool:
 
 def _late(template: Template) -> set[int]:
     """Whole fixed messages behind a run of messages from outside."""
-    first = next((i for i, p in enumerate(template.parts) if p.placeholder), None)
+    first = next(
+        (i for i, p in enumerate(template.parts) if p.placeholder and not _examples(p)), None
+    )
     if first is None:
         first = next(
             (i for i, p in enumerate(template.parts) if p.role in ("user", "assistant", "tool")),
@@ -233,6 +235,11 @@ def _late(template: Template) -> set[int]:
             i for i, p in enumerate(template.parts) if i > first and p.static and p.role == "system"
         }
     return {i for i, p in enumerate(template.parts) if i > first and p.static}
+
+
+def _examples(part: Part) -> bool:
+    """Whether a run of messages is one of examples, and no conversation."""
+    return any(isinstance(p, Hole) and "examples" in p.traits for p in part.pieces)
 
 
 late_messages = _late

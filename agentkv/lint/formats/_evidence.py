@@ -32,6 +32,7 @@ _STRONG = re.compile(
       | \b(?:respond|reply|answer|return|output)\ (?:only\ )?(?:with|in|as)\ (?:a\ |an\ |valid\ |the\ )*(?:json|xml|yaml|markdown|one\ (?:word|sentence)|single)
       | ^(?:system|developer)[ ]?:[ \t]*\n(?![ \t]|[\w-]+:[ ])(?:.*\n)*?(?:user|human|assistant)[ ]?:
       | ^(?:user(?:'s)?\ )?(?:question|query)[ ]?:\s*\{\{
+      | \{%[-+]?\s*(?:chat|message)\s+role\s*=
       | \b(?:use|given)\ the\ (?:following|above|provided|retrieved)\ (?:\w+\ ){0,3}(?:context|documents?|passages?|information|text|pieces)
       | \b(?:step[- ]by[- ]step|do\ not\ hallucinate|system\ prompt|tool\ calls?|few-shot|chain\ of\ thought)\b
       | \b(?:summari[sz]e|classify|extract|translate|rewrite|generate|write)\ (?:the|an?|all|this|each)\ (?:following\ |user\ )?(?:\w+\ ){0,3}(?:text|document|article|conversation|e?mail|message|review|passage|question|query|queries|report|summary|sentence|transcript|ticket|code|story|email)\b""",
@@ -78,6 +79,8 @@ _TRIGGERS = [
     "developer:",
     "question:",
     "query:",
+    "chat role",
+    "message role",
 ]
 """One of these is in everything that `_STRONG` finds; they are looked for first, as that is far cheaper."""
 _WORDS = re.compile(

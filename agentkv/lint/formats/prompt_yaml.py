@@ -66,7 +66,14 @@ class PromptYaml:
             jinja = "haystack" in name or "components." in name
             try:
                 one = self.template(
-                    source, name, key, node, names, folder, "jinja" if jinja else None
+                    # The template of a pipeline's component is a prompt, whatever it says.
+                    source,
+                    name,
+                    key,
+                    node,
+                    names,
+                    folder or jinja,
+                    "jinja" if jinja else None,
                 )
             except (TemplateError, RecursionError):
                 continue

@@ -27,7 +27,9 @@ class UnstableRule(HoleRule):
         part = price.share(spot, context)
         if spot.behind + history >= max(context.min_tokens, context.target.granularity):
             return Cost(spot.behind, history, part, "warning")
-        return Cost(spot.behind, 0, part, "info") if spot.after else None
+        # Of many results that are joined, those behind the first that moved are lost in any case.
+        many = "loop" in spot.traits and "completion_order" in spot.traits
+        return Cost(spot.behind, 0, part, "info") if spot.after or many else None
 
     def message(self, spot: Spot, cost: Cost, context: Context) -> str:
         behind = (

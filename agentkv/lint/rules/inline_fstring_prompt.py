@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from agentkv.lint import price
 from agentkv.lint.context import Context
 from agentkv.lint.finding import Finding
 from agentkv.lint.rule import Rule
-from agentkv.lint.template import Document
+from agentkv.lint.source import Slice
+from agentkv.lint.template import Document, Text
 
 LEAST = 200
 """Static tokens from which on one f-string is a prompt that should be a constant."""
@@ -52,7 +52,11 @@ class InlineFstringPrompt(Rule):
         for template in document.templates:
             if template.syntax != "fstring":
                 continue
-            static = price.static(template, context)
+            static = sum(
+                context.tokens(p)
+                for _, _, p in template.pieces()
+                if isinstance(p, Text) and _inside(p.slice, template.slice)
+            )
             changing = [
                 h for _, _, h in template.holes() if context.level(h) not in ("build", "deploy")
             ]
@@ -70,3 +74,8 @@ class InlineFstringPrompt(Rule):
                 template=template,
                 slot=f"{template.name}/fstring",
             )
+
+
+def _inside(part: Slice | None, whole: Slice) -> bool:
+    """Whether a text stands in the f-string, and is no constant of its own that is named in it."""
+    return part is not None and whole.start <= part.start and part.end <= whole.end

@@ -53,6 +53,7 @@ class MessageInsertedMidHistory(HistoryRule):
         # Counted from the end, the place moves with every message; a text that is put together may
         # be another one each time.
         varies = re.search(
-            r"insert\(\s*(?:-|len\()|\bf[\"']|\.format\(|content\W+[a-z_]+\b(?!\()", op.detail
+            r"insert\(\s*(?:-|len\()|\bf[\"']|\.format\(|content\W+[a-z_]+\b(?!\()|[\"']\s*\+\s*\w",
+            op.detail,
         )
         return "warning" if op.in_loop or varies else "info"

@@ -52,7 +52,7 @@ class QuestionBeforeDocuments(HoleRule):
         if "question" not in spot.traits or "context" in spot.traits or not spot.dynamic:
             return False
         documents = self._documents(spot)
-        if documents is None or spot.placeholder:
+        if documents is None or spot.placeholder or spot.role == "assistant":
             return False
         rest = spot.after[spot.after.index(documents) :]
         return not any(isinstance(p, Hole) and _asks(p, spot.hole.name) for p in rest)
@@ -63,7 +63,7 @@ class QuestionBeforeDocuments(HoleRule):
             if not isinstance(piece, Hole):
                 continue
             named = guess(piece.name or piece.expr)[1]
-            if "memory" in named or "question" in piece.traits:
+            if "memory" in named or "question" in piece.traits or _said_back(piece.name):
                 continue
             if "context" in _all(piece) | named:
                 return piece
@@ -101,6 +101,16 @@ def _all(hole: Hole) -> frozenset[str]:
         if isinstance(inner, Hole):
             found |= _all(inner)
     return found
+
+
+def _said_back(name: str) -> bool:
+    """Whether a value is what came of an answer (an error, a verdict), and no document."""
+    return name.rpartition(".")[2].rpartition("_")[2] in (
+        "error",
+        "errors",
+        "exception",
+        "traceback",
+    )
 
 
 def _asks(hole: Hole, name: str) -> bool:

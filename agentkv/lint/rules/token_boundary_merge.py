@@ -43,8 +43,9 @@ class TokenBoundaryMerge(HoleRule):
     inside = False
 
     def catches(self, spot: Spot, context: Context) -> bool:
+        asked = _asked(spot)
         if (
-            not spot.dynamic
+            not (spot.dynamic or asked)
             or spot.placeholder
             or spot.piece == 0
             or spot.before < context.min_tokens
@@ -55,8 +56,8 @@ class TokenBoundaryMerge(HoleRule):
         earlier = [
             p for i, j, p in spot.template.pieces() if (i, j) < spot.at and isinstance(p, Hole)
         ]
-        return all(context.level(p) in ("build", "deploy") for p in earlier) and bool(
-            spot.traits & {"question", "context", "history", "user_data", "memory"}
+        return all(context.level(p) in ("build", "deploy") for p in earlier) and (
+            asked or bool(spot.traits & {"question", "context", "history", "user_data", "memory"})
         )
 
     def cost(self, spot: Spot, context: Context) -> Cost | None:
@@ -71,6 +72,19 @@ class TokenBoundaryMerge(HoleRule):
             f"{shown(spot)} follows static text with nothing between: the last tokens in front of it "
             f"depend on its first letters{block}. End the static text with a line end."
         )
+
+
+def _asked(spot: Spot) -> bool:
+    """Whether a value of which nothing is known ends the message of the user that is sent."""
+    parts = spot.template.parts
+    return (
+        spot.level == "unknown"
+        and spot.request is not None
+        and len(parts) > 0
+        and parts[spot.part].role == "user"
+        and spot.part == len(parts) - 1
+        and spot.piece == len(parts[spot.part].pieces) - 1
+    )
 
 
 def _end(spot: Spot) -> str:

@@ -79,7 +79,8 @@ class Build:
         if any(not isinstance(p, Part) for p in parts):
             parts = (self.part(more.pop("role", "user"), *parts),)  # type: ignore[arg-type]
         settings = {"format": "python", "name": "PROMPT", "syntax": "python", **more}
-        return Template(parts=parts, slice=self.slice(10), **settings)  # type: ignore[arg-type]
+        region = Slice(0, self.slice(10).end)  # the template stands around its pieces
+        return Template(parts=parts, slice=region, **settings)  # type: ignore[arg-type]
 
     def op(self, kind: str, **more: Any) -> HistoryOp:
         return HistoryOp(kind=kind, slice=self.slice(), **more)  # type: ignore[arg-type]

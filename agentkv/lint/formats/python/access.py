@@ -81,10 +81,43 @@ class Access(Containers):
             return base.kwargs[attr]
         if base.kind == "pathlib.Path":
             return base.parent() if attr == "parent" else base
+        given = self._field(base, attr)
+        if given is not None:
+            return given
         known = base.facts.level
         if known != "unknown":
             return Thing(base.facts, attr)
         return Thing(guess(attr), attr)
+
+    def _field(self, base: Made, attr: str) -> Value | None:
+        """A field of a dataclass of the project: what was given at its place, or its default."""
+        cls, module = self.program.cls(base.kind), self.program.module_of(base.kind)
+        if cls is None or module is None:
+            return None
+        fields = [
+            s
+            for s in cls.node.body
+            if isinstance(s, ast.AnnAssign) and isinstance(s.target, ast.Name)
+        ]
+        names = [s.target.id for s in fields if isinstance(s.target, ast.Name)]
+        if attr not in names:
+            return None
+        at = names.index(attr)
+        if at < len(base.args):
+            return base.args[at]
+        frame = self.frame_of_module(module)
+        match fields[at].value:
+            case ast.Call(func=func, keywords=keywords) if name_of(func) in ("field", "Field"):
+                made = {k.arg: k.value for k in keywords}
+                factory = made.get("default_factory")
+                if isinstance(factory, ast.Lambda):
+                    return frame.value(factory.body)
+                if factory is not None:
+                    call = ast.Call(func=factory, args=[], keywords=[])
+                    return frame.value(ast.copy_location(call, factory))
+            case ast.Constant() | ast.JoinedStr() | ast.Name() as default:
+                return frame.value(default)
+        return None
 
     def _part(self, base: Value, attr: str, name: str) -> Value:
         """An attribute or an item of something that is not known further."""
@@ -101,7 +134,7 @@ class Access(Containers):
         if attr in ("__name__", "__qualname__", "__module__", "__doc__"):
             return Thing(replace(facts, level="unknown", why=f"`{name}`"), name)  # of the code
         named = guess(name)
-        if named.level == "unknown":
+        if named.level == "unknown" and attr != "name":  # a name of what, its owner says
             named = guess(attr)
         if named.level == "unknown" and (
             root in _CONFIG or ".config." in name or ".settings." in name

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from agentkv.lint.formats.python.facts import Facts, Where
 from agentkv.lint.formats.python.module import Class, Function, Module
-from agentkv.lint.formats.python.values import Value
+from agentkv.lint.formats.python.values import Item, Value
 
 if TYPE_CHECKING:
     from agentkv.lint.formats.python.drafts import RequestDraft
@@ -27,6 +27,8 @@ class Base:
     returned_if: list[Facts]
     """Tests in front of what is returned."""
     returns: list[tuple[Value, ast.AST]]
+    yields: list[Item]
+    """What a generator gives, in order."""
     loops: list[ast.AST]
     tests: list[tuple[ast.expr, Facts]]
     within: str
@@ -76,6 +78,14 @@ class Base:
         raise NotImplementedError
 
     def extended(self, old: Value, more: Value, node: ast.expr) -> Value:
+        raise NotImplementedError
+
+    def chained(self, left: Value, right: Value) -> None:
+        """`left | right`: what a chain fills a template with."""
+        raise NotImplementedError
+
+    def callee(self, func: ast.expr) -> str:
+        """The dotted name of what is called."""
         raise NotImplementedError
 
     def call(self, node: ast.Call) -> Value:

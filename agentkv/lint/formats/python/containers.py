@@ -9,7 +9,7 @@ from dataclasses import replace
 from agentkv.lint.formats.python.bits import as_text
 from agentkv.lint.formats.python.copies import moving, rewritten
 from agentkv.lint.formats.python.facts import FIXED, Facts, join
-from agentkv.lint.formats.python.guess import guess
+from agentkv.lint.formats.python.guess import guess_element
 from agentkv.lint.formats.python.strings import Strings
 from agentkv.lint.formats.python.values import (
     Dict,
@@ -93,7 +93,11 @@ class Containers(Strings):
             each.append(facts)
             self._bind_element(gen.target, gen.iter, over, facts)
             for test in gen.ifs:
-                cond = join([*([cond] if cond else []), self.test(test)]).plus("conditional")
+                if self._once() or _of_itself(test, gen.target):
+                    # Which elements are kept is a matter of the code, not of the call.
+                    cond = join([*([cond] if cond else []), FIXED])
+                else:
+                    cond = join([*([cond] if cond else []), self.test(test)]).plus("conditional")
         if (
             isinstance(source, Many)
             and source.kind != "set"
@@ -111,7 +115,7 @@ class Containers(Strings):
         if isinstance(element, Thing | Lib) and not ops_of(element):
             facts = join([over_facts, element.facts])
             if cond:
-                facts = join([facts, cond]).plus("conditional")
+                facts = join([facts, cond])
             name = name_of(node.generators[0].iter)
             made_thing = Thing(facts, name, ops=ops_of(source))
             if kind == "set":
@@ -121,6 +125,10 @@ class Containers(Strings):
             return made_thing
         item = Item(element, self.module.where(node.elt), cond=cond, loop=over_facts)
         return Many((item,), kind, (*ops_of(source), *self._copies(node)))
+
+    def _once(self) -> bool:
+        """Whether this is a statement of a module that is read once, at import."""
+        return self.function is None and not self.loops and not self.main_guard
 
     def _copies(self, node: ast.ListComp | ast.GeneratorExp | ast.SetComp) -> tuple[HistoryOp, ...]:
         """Earlier messages, copied with another content."""
@@ -173,7 +181,7 @@ class Containers(Strings):
         )
         each = each.minus(*ORDERS)
         for n in names:
-            named = guess(n.id)
+            named = guess_element(n.id)
             facts = each
             if not each.known and each.level == "unknown" and not enumerated:
                 facts = (
@@ -186,3 +194,13 @@ class Containers(Strings):
             kept = [i.value for i in source.items if not i.spread]
             if len(kept) == 1 and isinstance(kept[0], Dict | Made):
                 self.env[target.id] = kept[0]
+
+
+_PLAIN = frozenset(["len", "str", "int", "bool", "isinstance", "hasattr", "getattr", "any", "all"])
+
+
+def _of_itself(test: ast.expr, target: ast.expr) -> bool:
+    """Whether a test asks an element about nothing but itself: `not t["name"].startswith("_")`."""
+    own = {n.id for n in ast.walk(target) if isinstance(n, ast.Name)}
+    asked = {n.id for n in ast.walk(test) if isinstance(n, ast.Name)}
+    return bool(asked & own) and asked <= own | _PLAIN

@@ -23,6 +23,7 @@ from agentkv.lint.formats.python.values import (
 from agentkv.lint.template import HistoryOp
 
 MIDDLE = "the middle is cut out"
+HUB = "a prompt hub, read"
 
 
 class Expressions(Access):
@@ -75,7 +76,9 @@ class Expressions(Access):
                     return Thing(made.facts, number=-number)
                 return Thing(made.facts, name_of(inner))
             case ast.Compare(left=left, comparators=others):
-                return Thing(join([self.value(n).facts for n in (left, *others)]), name_of(left))
+                # Whether something is in a set does not depend on the set's order.
+                facts = join([self.value(n).facts for n in (left, *others)])
+                return Thing(facts.minus("set_order", "listing"), name_of(left))
             case ast.FormattedValue(value=inner):
                 return self.value(inner)
             case ast.Yield(value=inner) if inner is not None:
@@ -133,8 +136,14 @@ class Expressions(Access):
                 and 0 <= right.number * len(text) < 10_000
             ):
                 return Str((Lit(text * right.number),))
+        if isinstance(node.op, ast.BitOr):
+            self.chained(left, right)
         if isinstance(node.op, ast.BitOr) and isinstance(left, Made):
+            if isinstance(right, Made) and "rompt" in right.kind and "Runnable" in left.kind:
+                return right  # what fills the prompt, then the prompt
             return left  # a chain: the prompt comes first
+        if isinstance(node.op, ast.BitOr) and isinstance(left, Thing) and hubbed(left):
+            return left
         if isinstance(node.op, ast.BitOr) and isinstance(right, Made) and "rompt" in right.kind:
             return right
         if isinstance(node.op, ast.Div) and isinstance(left, Made) and left.kind == "pathlib.Path":
@@ -185,6 +194,11 @@ class Expressions(Access):
         made = self.value(node.body)
         self.env = saved
         return Made("lambda", (made,), {}, self.module.where(node), level=made.facts)
+
+
+def hubbed(value: Value) -> bool:
+    """Whether a value is a prompt of a hub, or a chain that begins with one."""
+    return isinstance(value, Thing) and value.facts.why.startswith(HUB)
 
 
 def _grown(value: Value) -> bool:

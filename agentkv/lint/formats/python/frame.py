@@ -22,6 +22,7 @@ from agentkv.lint.formats.python.scopes import Scopes
 from agentkv.lint.formats.python.values import (
     Cls,
     Fn,
+    Item,
     Many,
     Str,
     Thing,
@@ -51,6 +52,7 @@ class Frame(Prompts, History, Scopes, Loops, Calls):
         self.outer = outer
         self.env: dict[str, Value] = {}
         self.returns: list[tuple[Value, ast.AST]] = []
+        self.yields: list[Item] = []
         self.returned_if: list[Facts] = []
         self.loops: list[ast.AST] = []
         self.tests: list[tuple[ast.expr, Facts]] = []
@@ -123,7 +125,11 @@ class Frame(Prompts, History, Scopes, Loops, Calls):
             case ast.Expr(value=ast.Constant()):
                 pass
             case ast.Expr(value=ast.Yield(value=value)) if value is not None:
-                self.returns.append((self.value(value), node))
+                made = self.value(value)
+                self.returns.append((made, node))
+                self._yielded(made, value)
+            case ast.Expr(value=ast.YieldFrom(value=value)):
+                self._yielded(self.value(value), value, spread=True)
             case ast.Expr(value=value):
                 self.value(value)
             case ast.Return(value=value):
@@ -161,6 +167,15 @@ class Frame(Prompts, History, Scopes, Loops, Calls):
                 for target in node.targets:
                     self.deleted(target)
         return True
+
+    def _yielded(self, made: Value, node: ast.expr, *, spread: bool = False) -> None:
+        """One element of what a generator gives, or a run of them."""
+        if spread and isinstance(made, Many):
+            self.yields += made.items
+            return
+        test = join([t for _, t in self.tests]).plus("conditional") if self.tests else None
+        loop = made.facts if self.loops else None
+        self.yields.append(Item(made, self.module.where(node), spread, test, loop))
 
     def _sent_together(self, targets: list[ast.expr], value: ast.expr) -> bool:
         """Whether calls are made in a comprehension and awaited together later on."""

@@ -42,8 +42,8 @@ class History(Base):
     ) -> None:
         match target:
             case (
-                ast.Subscript(value=inner, slice=ast.Constant(value="content"))
-                | ast.Attribute(value=inner, attr="content")
+                ast.Subscript(value=inner, slice=ast.Constant(value="content" | "text"))
+                | ast.Attribute(value=inner, attr="content" | "text")
             ):
                 self._content(inner, value, node, added)
             case ast.Subscript(value=inner, slice=ast.Constant(value=str(key))):
@@ -88,7 +88,8 @@ class History(Base):
             case ast.Subscript(value=messages, slice=index):
                 known = self.value(messages)
                 if isinstance(index, ast.Constant) and index.value == 0:
-                    if self.loops or not isinstance(known, Many) or self._later(messages):
+                    made_here = isinstance(known, Many) or self._copied(messages)
+                    if self.loops or not made_here or self._later(messages):
                         self._mark(messages, "system_mutated", node)
                     self._set_first(messages, value, added)
                 elif isinstance(index, ast.UnaryOp):
@@ -114,6 +115,17 @@ class History(Base):
             and not _SET_UP.search(self.function.name)
         )
 
+    def _copied(self, messages: ast.expr) -> bool:
+        """Whether a function's list is a copy that it made itself: the conversation keeps its own."""
+        if self.function is None or not isinstance(messages, ast.Name):
+            return False
+        return any(
+            isinstance(one, ast.Assign)
+            and any(isinstance(t, ast.Name) and t.id == messages.id for t in one.targets)
+            and _is_copy(one.value)
+            for one in ast.walk(self.function.node)
+        )
+
     def _seldom(self) -> bool:
         """Whether this happens only near a limit."""
         return any(
@@ -122,13 +134,16 @@ class History(Base):
             for t, _ in self.tests
         )
 
-    def _loop_over(self, name: str) -> ast.expr | None:
-        """What the loop iterates whose variable has this name."""
+    def _loop_over(self, name: str, depth: int = 0) -> ast.expr | None:
+        """What the loop iterates whose variable has this name; of blocks of messages, the messages."""
         for loop in reversed(self.loops):
             if isinstance(loop, ast.For | ast.AsyncFor):
                 names = {n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name)}
                 if name in names:
-                    return _iterated(loop.iter)
+                    source = _iterated(loop.iter)
+                    if isinstance(source, ast.Name) and _blocks(loop.iter) and depth < 3:
+                        return self._loop_over(source.id, depth + 1) or source
+                    return source
         return None
 
     def _set_first(self, messages: ast.expr, value: Value, added: bool) -> None:
@@ -221,6 +236,25 @@ def _against_much(test: ast.expr) -> bool:
         )
         for c in ast.walk(test)
     )
+
+
+def _blocks(node: ast.expr) -> bool:
+    """`message["content"]`: the blocks of one message."""
+    match node:
+        case ast.Subscript(slice=ast.Constant(value="content" | "parts")):
+            return True
+    return False
+
+
+def _is_copy(node: ast.expr) -> bool:
+    """`list(x)`, `copy.deepcopy(x)`, `copy_messages(x)`, `[*x]`, `[m for m in x]`."""
+    match node:
+        case ast.Call(func=func):
+            name = name_of(func).rpartition(".")[2]
+            return name == "list" or "copy" in name.lower()
+        case ast.List(elts=elts):
+            return any(isinstance(e, ast.Starred) for e in elts)
+    return isinstance(node, ast.ListComp)
 
 
 def _iterated(node: ast.expr) -> ast.expr:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from agentkv.lint.formats.python import sources
 from agentkv.lint.formats.python.access import READ_AGAIN
 from agentkv.lint.formats.python.bits import Bits, Lit, Slot, as_text, change
+from agentkv.lint.formats.python.expressions import HUB
 from agentkv.lint.formats.python.facts import FIXED, UNKNOWN, Facts, fact, join, rank
 from agentkv.lint.formats.python.guess import guess
 from agentkv.lint.formats.python.lists import in_order
@@ -59,6 +60,9 @@ _HUB = re.compile(
 _SEARCH = re.compile(
     r"(?:similarity_search|get_relevant_documents|retrieve|search|query_points|max_marginal|rerank|as_retriever|_search)"
 )
+
+_ASKED = frozenset(["invoke", "ainvoke", "query", "aquery", "run", "__call__"])
+_RETRIEVER = re.compile(r"retriever\.\w+$")
 
 _RANKED = re.compile(
     r"similarity_search|get_relevant_documents|retrieve|query_points|max_marginal|rerank"
@@ -230,7 +234,7 @@ class LibraryCalls(ObjectCalls):
         if dotted in ("copy.deepcopy", "copy.copy") and first is not None:
             return first
         if dotted == "functools.partial" and isinstance(first, Fn):
-            return Fn(first.owner, (*first.bound, *args[1:]))
+            return Fn(first.owner, (*first.bound, *args[1:]), (*first.named, *kwargs.items()))
         if dotted.startswith("collections.Counter"):
             # Known to be counts: not guessed from what they are called.
             return Thing(replace(join([a.facts for a in args]), known=True), "counts")
@@ -334,7 +338,7 @@ class LibraryCalls(ObjectCalls):
                 "open", args, kwargs, self.module.where(node), level=join([a.facts for a in args])
             )
         if _HUB.search(callee):
-            return Thing(Facts("deploy", why=f"a prompt hub, read {often}", known=True), name)
+            return Thing(Facts("deploy", why=f"{HUB} {often}", known=True), name)
         tail = callee.rpartition(".")[2]
         if _SIGNED.search(tail):
             return Thing(fact("call", f"{tail}()", "signed_url"), name)
@@ -370,7 +374,7 @@ class LibraryCalls(ObjectCalls):
             made = self.framework_call(callee, node, args, kwargs)
             if made is not None:
                 return made
-        if _SEARCH.search(tail):
+        if _SEARCH.search(tail) or (tail in _ASKED and _RETRIEVER.search(callee)):
             found = Facts("turn", frozenset({"context"}), f"{tail}()", False)
             return Thing(found.plus("score_order") if _RANKED.search(tail) else found, name)
         if _DATABASE.search("." + callee):

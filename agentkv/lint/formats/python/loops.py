@@ -8,7 +8,7 @@ from dataclasses import replace
 from agentkv.lint.formats.python.base import Base
 from agentkv.lint.formats.python.containers import ORDERS
 from agentkv.lint.formats.python.facts import Facts, fact, join
-from agentkv.lint.formats.python.guess import guess
+from agentkv.lint.formats.python.guess import guess_element
 from agentkv.lint.formats.python.merge import LOOP, looped
 from agentkv.lint.formats.python.values import (
     Many,
@@ -56,10 +56,16 @@ class Loops(Base):
                     op=ast.Add() | ast.Sub(),
                     value=ast.Constant(value=int()),
                 ):
-                    where = self.module.where(inner)
-                    self.env[name] = Thing(
-                        replace(fact("call", f"`{name}` is counted", "counter"), made=where), name
-                    )
+                    self._counter(name, inner)
+                case ast.AugAssign(target=ast.Name(id=name), op=ast.Add() | ast.Sub()):
+                    before = self.env.get(name)
+                    if isinstance(before, Thing) and before.number is not None:
+                        self._counter(name, inner)  # a sum that began as a number
+
+    def _counter(self, name: str, node: ast.stmt) -> None:
+        where = self.module.where(node)
+        counted = fact("call", f"`{name}` is counted", "counter")
+        self.env[name] = Thing(replace(counted, made=where), name)
 
     def _bind_loop(self, target: ast.expr, over: ast.expr, source: Value, each: Facts) -> None:
         called = name_of(over.func) if isinstance(over, ast.Call) else ""
@@ -96,7 +102,7 @@ class Loops(Base):
         if counter:
             facts = fact("call", f"{LOOP} `{name}`", "counter")
         else:
-            named = guess(name)
+            named = guess_element(name)
             inside = each.minus("loop", *ORDERS)
             if each.known and each.level in ("build", "deploy"):
                 facts = inside

@@ -18,6 +18,7 @@ from agentkv.lint.formats.python.values import (
     Cls,
     Fn,
     Made,
+    Many,
     Obj,
     Str,
     Thing,
@@ -29,6 +30,9 @@ from agentkv.lint.template import Trait
 CACHED = re.compile(
     r"(?:^|\.)(?:lru_cache|cache|cached_property|memoize|memoized|memoise|cached|cache_data|cache_resource|alru_cache|async_lru)\b"
 )
+
+_WRAPPED = re.compile(r"contextmanager|fixture|depends", re.IGNORECASE)
+"""What is yielded once here is the value, and no element of many."""
 
 _TIMED = re.compile(r"ttl|timed|expir", re.IGNORECASE)
 
@@ -64,6 +68,7 @@ class OwnCalls(Expressions):
         """A function of the project; a method of `self` may be one of a subclass."""
         where = self.module.where(node)
         given = (*target.bound, *args)
+        kwargs = {**dict(target.named), **kwargs}
         made = self.call_function(function, given, kwargs, where)
         match node.func:
             case ast.Attribute(value=ast.Name(id="self")) if function.cls is not None:
@@ -130,6 +135,8 @@ class OwnCalls(Expressions):
         if len(sites) < 200:
             sites.append(Site(self.owner, bound, where, bool(self.loops), fan=self.fan > 0))
         frame = self.frame_of(function)
+        if frame.done and frame.yields and not any(map(_WRAPPED.search, function.decorators)):
+            return substitute(Many(tuple(frame.yields)), function.owner, bound)
         if not frame.done or not frame.returns:
             return Thing(_helper(function, bound), function.name)
         value = best_return([v for v, _ in frame.returns])

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ast
 import re
+from dataclasses import replace
 
 from agentkv.lint.formats.python import apis
 from agentkv.lint.formats.python.bits import Slot, size
 from agentkv.lint.formats.python.drafts import PartDraft, RequestDraft
+from agentkv.lint.formats.python.expressions import hubbed
 from agentkv.lint.formats.python.looks import NO_WORDS, shown_text
 from agentkv.lint.formats.python.messages import (
     CLASSES,
@@ -79,6 +81,29 @@ _BUILDERS = frozenset(
 )
 
 
+_STEPS = frozenset(
+    [
+        "system",
+        "system_message",
+        "system_prompt",
+        "system_instruction",
+        "with_system",
+        "with_system_message",
+        "with_system_prompt",
+        "with_instructions",
+        "set_system",
+        "set_system_prompt",
+        "set_system_message",
+        "set_instructions",
+        "add_system",
+        "add_system_message",
+        "add_system_prompt",
+        "update_system_prompt",
+    ]
+)
+"""Methods that are given a system text."""
+
+
 def tail_of(callee: str) -> str:
     return callee.rpartition(".")[2]
 
@@ -125,6 +150,8 @@ class Prompts(Requests):
                 and (body.get("model", "messages") is not None)
             ):
                 return self._body(node, body)
+        if tail == "bind_tools" and (args or "tools" in kwargs):
+            return self._bound(node, args[0] if args else kwargs["tools"])
         if _RUN.match(tail) and args and isinstance(node.func, ast.Attribute):
             return self._run(node, callee, args, kwargs)
         if (
@@ -137,6 +164,7 @@ class Prompts(Requests):
                 node, apis.Api("unknown", (), (), first=True), callee, args, kwargs
             )
         self._by_keyword(node, callee, args, kwargs)
+        self._built(node, tail, args)
         if self.program.alone and not self.program.wants:
             self.program.wants = self._leaves(node, callee, (*args, *kwargs.values()))
         return False
@@ -189,6 +217,8 @@ class Prompts(Requests):
         first = args[0]
         assert isinstance(node.func, ast.Attribute)
         base = name_of(node.func.value) or callee
+        if isinstance(first, Dict | Str | Thing) and hubbed(self.value(node.func.value)):
+            return self._remote(node)
         if isinstance(first, Dict):
             inner = first.get("messages")
             if inner is not None and self._is_chat(inner):
@@ -210,6 +240,45 @@ class Prompts(Requests):
         else:
             return False
         return self._request(node, api, callee, (first, *args[1:]), kwargs)
+
+    def _remote(self, node: ast.Call) -> bool:
+        """`(hub.pull("...") | llm).invoke({...})`."""
+        assert isinstance(node.func, ast.Attribute)
+        where = self.module.where(node)
+        facts = self.value(node.func.value).facts
+        part = PartDraft("system", (Slot("prompt", "prompt", facts, where),), where)
+        request = RequestDraft(
+            "langchain",
+            where,
+            None,
+            ops=tuple((where, op) for op in self._rebuilt([part])),
+            in_loop=bool(self.loops),
+        )
+        self.emit([part], where, request=request)
+        return True
+
+    def _bound(self, node: ast.Call, value: Value) -> bool:
+        """`model.bind_tools(...)`: its calls bring no tools of their own."""
+        where = self.module.where(node)
+        use = tools_use(value, node_of(node, "tools", 0), self)
+        if use is None:
+            return False
+        if use.filtered and use.level == "unknown":
+            # What a framework binds is whatever it was given.
+            use = replace(use, filtered=False)
+        self.emit([], where, request=RequestDraft("langchain", where, use))
+        return True
+
+    def _built(self, node: ast.Call, tail: str, args: tuple[Value, ...]) -> None:
+        """`builder.system("...").user("...")`: steps of a builder that are called as roles are."""
+        if tail not in _STEPS or len(args) != 1 or not isinstance(node.func, ast.Attribute):
+            return
+        root = self.callee(node.func).partition(".")[0]
+        if root in ("os", "platform", "subprocess", "shell", "sh"):
+            return
+        text = args[0]
+        if isinstance(text, Str) and natural(shown_text(text.bits), 12):
+            self.considered("system_prompt", text, node.args[0])
 
     def _body(self, node: ast.Call, body: Dict) -> bool:
         named = {e.key: e.value for e in body.entries if e.key}

@@ -138,8 +138,7 @@ class Requests(Settings):
             as_text(kwargs.get("model", kwargs.get("modelId"))),
         )
         self.emit(parts, where, request=request, followed=followed)
-        if main is not None and self.key_of(main) is not None:
-            self.sent_lists.append((request, main))
+        self.sent_lists += [(request, one) for one in _held(main) if self.key_of(one) is not None]
         return True
 
     def later(self) -> None:
@@ -263,6 +262,18 @@ class Requests(Settings):
                         )
                         reading.ttls.insert(0, ttl or "5m")
         return found
+
+
+def _held(node: ast.expr | None) -> list[ast.expr]:
+    """Variables whose messages a request sends: itself, `[system, *messages]`, `[system] + messages`."""
+    match node:
+        case None:
+            return []
+        case ast.List(elts=elts) | ast.Tuple(elts=elts):
+            return [e.value for e in elts if isinstance(e, ast.Starred)]
+        case ast.BinOp(left=left, op=ast.Add(), right=right):
+            return [*_held(left), *_held(right)]
+    return [node]
 
 
 def _as_system(part: PartDraft) -> PartDraft:

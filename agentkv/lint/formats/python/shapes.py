@@ -97,6 +97,8 @@ def has_evidence(text: str) -> bool:
         return True
     if "llm" in low and _CALLED.search(low):
         return True
+    if ".user(" in low and (".system(" in low or ".with_system" in low):
+        return True  # a builder of messages
     if "prompt" not in low:
         return False
     if _NAMED.search(low) is not None or (_MAKER.search(low) and _MADE.search(low)):

@@ -68,8 +68,7 @@ class Strings(Base):
             value = self.value(field.value)
             if field.format_spec is not None:
                 value = self._specified(value, field.format_spec)
-            if _SCORE.search(name_of(field.value)) and "context" in value.facts.traits:
-                value = with_facts(value, value.facts.plus("score_text"))
+            value = _scored(value, field.value)
             if isinstance(value, Obj) or (
                 field.conversion == 114 and isinstance(value, Obj | Made)
             ):
@@ -174,6 +173,8 @@ class Strings(Base):
                 out.append(bit)
                 continue
             value = named[bit.field]
+            if bit.field in nodes:
+                value = _scored(value, nodes[bit.field])
             if isinstance(value, Obj):
                 shown = nodes.get(bit.field)
                 value = self.shown(value, shown if shown is not None else ast.Name(bit.field))
@@ -192,6 +193,13 @@ class Strings(Base):
                     value = with_facts(value, by_name) if isinstance(value, Thing) else value
             out += as_bits(value, replace(bit, field=None))
         return Str(tight(out), None, text.name)
+
+
+def _scored(value: Value, node: ast.expr) -> Value:
+    """A document's score that is written into a text."""
+    if _SCORE.search(name_of(node)) and "context" in value.facts.traits:
+        return with_facts(value, value.facts.plus("score_text"))
+    return value
 
 
 def _made_here(bits: Bits, here: Where) -> bool:

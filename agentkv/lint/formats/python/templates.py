@@ -86,6 +86,8 @@ class Templates(Looks):
             return made
         if tail.endswith(("Selector", "Selector.from_examples")) or "Selector" in dotted:
             return made
+        if tail == "assign" and "Runnable" in dotted:
+            return made
         if tail[:1].isupper() or tail.startswith("from_"):
             level = (
                 join([v.facts for v in (*args, *kwargs.values())]) if args or kwargs else Facts()
@@ -205,6 +207,27 @@ class Templates(Looks):
             for e in given.entries:
                 if e.key:
                     made.use.bindings.setdefault(e.key, []).append(self.rendered(e.value))
+
+    def chained(self, left: Value, right: Value) -> None:
+        if not isinstance(right, Made) or not TEMPLATES.search(right.kind):
+            return
+        named: dict[str, Value] = {}
+        if isinstance(left, Dict):
+            named = {e.key: e.value for e in left.entries if e.key}
+        elif isinstance(left, Made) and re.search(
+            r"Runnable(?:\w*\.assign|Parallel|Map)$", left.kind
+        ):
+            named = dict(left.kwargs)
+            for arg in left.args:
+                if isinstance(arg, Dict):
+                    named |= {e.key: e.value for e in arg.entries if e.key}
+        for key, value in named.items():
+            if isinstance(value, Made) and value.tail == "RunnableLambda" and value.args:
+                value = value.args[0]
+            made = self.rendered(value)
+            # Most steps only pass on what they are given: then the name says more.
+            if made.facts.known and made.facts.level == "call":
+                right.use.bindings.setdefault(key, []).append(made)
 
     def rendered(self, value: Value) -> Value:
         """A value given once; a function is called at each rendering."""

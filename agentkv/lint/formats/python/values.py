@@ -133,10 +133,11 @@ class Made:
 
 @dataclass(frozen=True, slots=True)
 class Fn:
-    """A function of the project: its key, and values bound to its first parameters."""
+    """A function of the project: its key, and values bound to its first parameters and by name."""
 
     owner: str
     bound: tuple[Value, ...] = ()
+    named: tuple[tuple[str, Value], ...] = ()
     facts: Facts = FIXED
 
 

@@ -1,0 +1,21 @@
+from datetime import datetime
+
+from openai import OpenAI
+
+RULES = """You read applications for allotment gardens on behalf of the association. Sort every letter into WAITING LIST,
+TRANSFER, COMPLAINT or OTHER. A transfer needs the number of the plot and the consent of the household. A complaint
+names the plot, the matter and since when it has gone on; hedges above two metres, fires and loud machines on Sundays are
+the matters that the rules speak of. Never promise a plot, never name the length of the list, and never pass on who
+complained. Answer with the label, a dash, and one sentence of at most fifteen words."""
+
+
+def parts():
+    yield f"Written {datetime.now():%H:%M:%S}"
+    yield RULES
+
+
+def sort(letter):
+    system = "\n\n".join(parts())
+    return OpenAI().chat.completions.create(
+        model="gpt-4.1", messages=[{"role": "system", "content": system}, {"role": "user", "content": letter}]
+    )
