@@ -33,7 +33,9 @@ COMMANDS = {
     "chat": "Chat with a model, or answer one prompt.",
     "serve": "Serve a model over HTTP, OpenAI-compatible.",
     "models": "List, pull and remove models.",
+    "cache": "Look into a cache of KV, check it, move it, clear it.",
     "bench": "Measure speed, bookkeeping and exactness on this machine.",
+    "doctor": "Check what the engine needs and whether it works here.",
     "version": "Print the versions of agentkv and of what it runs on.",
 }
 
@@ -155,6 +157,7 @@ def main() -> None:
 
 
 _ENGINE_MODULES = {
+    "blake3",
     "gguf",
     "h11",
     "huggingface_hub",

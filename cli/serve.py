@@ -19,7 +19,9 @@ def serve(
     port: Annotated[
         int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one and prints it.")
     ] = 8080,
-    device: Annotated[Literal["auto", "cpu"], typer.Option(help="Where the model runs.")] = "auto",
+    device: Annotated[
+        str, typer.Option(help="Where the model runs: auto, cpu, cuda or cuda:N.")
+    ] = "auto",
     dtype: Annotated[
         Literal["auto", "float32", "bfloat16"], typer.Option(help="Number format of the weights.")
     ] = "auto",
@@ -27,6 +29,22 @@ def serve(
         Literal["auto", "float32", "bfloat16", "fp8", "fp8_e4m3"],
         typer.Option(help="Number format of the KV pool; fp8 is half the size of bfloat16."),
     ] = "auto",
+    attention: Annotated[
+        Literal["auto", "cpu", "triton", "flashinfer"],
+        typer.Option(help="What computes attention; auto is cpu on the CPU and triton on CUDA."),
+    ] = "auto",
+    deterministic: Annotated[
+        bool, typer.Option("--deterministic", help="Same bits, cached or not; slower on CUDA.")
+    ] = False,
+    cascade: Annotated[
+        bool, typer.Option(help="Read a prefix that a batch shares once for all, where that pays.")
+    ] = True,
+    gpu_memory: Annotated[
+        float, typer.Option(min=0.01, max=1, help="Share of the GPU's memory that may be filled.")
+    ] = 0.9,
+    cuda_graphs: Annotated[
+        bool, typer.Option(help="Record decoding steps and replay them (CUDA).")
+    ] = True,
     page_size: Annotated[
         int, typer.Option(help="Tokens in a KV page: 1, 16, 32 or 64. 1 reuses every token.")
     ] = 1,
@@ -141,6 +159,11 @@ def serve(
             model=model,
             served_name=served_name,
             device=device,
+            attention=attention,
+            deterministic=deterministic,
+            cascade=cascade,
+            gpu_memory=gpu_memory,
+            cuda_graphs=cuda_graphs,
             dtype=dtype,
             max_model_len=max_model_len,
             pool_tokens=pool_tokens,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -11,6 +12,8 @@ DEFAULT_MODEL = "smollm2-135m"
 PAGE_SIZES = (1, 16, 32, 64)
 POLICIES = ("lpm", "dfs-weight", "fcfs")
 EVICTIONS = ("lru", "hot", "role", "cost")
+ATTENTIONS = ("auto", "cpu", "triton", "flashinfer")
+DEVICE = re.compile(r"auto|cpu|cuda(:\d{1,3})?")
 KV_DTYPES = ("auto", "float32", "bfloat16", "fp8", "fp8_e4m3")
 
 
@@ -19,12 +22,24 @@ class EngineConfig:
     """Settings of one engine.
 
     `model`: a known name (`agentkv models ls`), a directory, or a Hugging Face id.
-    `dtype`: `float32` or `bfloat16`; `auto` is bfloat16 where the CPU has AMX, float32 elsewhere.
+    `device`: `cpu`, `cuda`, `cuda:N`; `auto` is the first CUDA device, and the CPU where there is none.
+    `dtype`: `float32` or `bfloat16`; `auto` is bfloat16 on CUDA and where the CPU has AMX, float32
+    elsewhere.
+    `attention`: `auto` is `cpu` on the CPU and `triton` on CUDA, where `flashinfer` may be had, too. On the
+    CPU `triton` runs the kernels in Triton's interpreter (TRITON_INTERPRET=1) or by their references,
+    for tests.
+    `deterministic`: the same bits for the same prompt, cached or not, alone or in a batch. The CPU's own
+    attention gives that in float32 at no price; on CUDA it takes fixed tiles and steps without graphs.
+    Where it cannot be had, the engine does not start.
+    `cascade`: read a prefix that a decoding batch shares once for all of it, where that pays (`triton`).
+    `gpu_memory`: share of the device's memory that the engine may fill, weights included; what is left
+    of it is the KV pool. With `pool_tokens`, not used.
+    `cuda_graphs`: record decoding steps and replay them (CUDA, `triton`, own architectures).
     `kv_dtype`: dtype of the KV pool; `auto` is `dtype`. `fp8` (e4m3 with a scale for each layer and
     KV head, saturating) takes half the bytes of bfloat16, and changes answers a little; the same
     prompt still gets the same answer, cached or not.
     `pool_tokens`: size of the KV pool in tokens; None sizes it from memory (a quarter of what is
-    available, never more than 64 times the context window).
+    available, never more than 64 times the context window; on CUDA see `gpu_memory`).
     `replay_entries`: how many of its own outputs the engine remembers as they were sampled, to feed
     them back as such; 0 encodes every text anew.
     `host_cache`: bytes of RAM for K/V that leaves the pool (`8GiB`; 0: none). `host_write`: when it is
@@ -53,9 +68,14 @@ class EngineConfig:
 
     model: str = DEFAULT_MODEL
     served_name: str | None = None
-    device: Literal["auto", "cpu"] = "auto"
+    device: str = "auto"
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     kv_dtype: Literal["auto", "float32", "bfloat16", "fp8", "fp8_e4m3"] = "auto"
+    attention: Literal["auto", "cpu", "triton", "flashinfer"] = "auto"
+    deterministic: bool = False
+    cascade: bool = True
+    gpu_memory: float = 0.9
+    cuda_graphs: bool = True
     max_model_len: int | None = None
     pool_tokens: int | None = None
     page_size: int = 1
@@ -91,6 +111,19 @@ class EngineConfig:
         if self.policy not in POLICIES:
             raise InvalidRequest(
                 f"policy must be one of {POLICIES}, got {self.policy!r}.", param="policy"
+            )
+        if not DEVICE.fullmatch(self.device):
+            raise InvalidRequest(
+                f"device must be auto, cpu, cuda or cuda:N, got {self.device!r}.", param="device"
+            )
+        if self.attention not in ATTENTIONS:
+            raise InvalidRequest(
+                f"attention must be one of {ATTENTIONS}, got {self.attention!r}.", param="attention"
+            )
+        if not 0 < self.gpu_memory <= 1:
+            raise InvalidRequest(
+                f"gpu_memory must be above 0 and at most 1, got {self.gpu_memory}.",
+                param="gpu_memory",
             )
         for name in ("kv_dtype", "host_kv_dtype"):
             if getattr(self, name) not in KV_DTYPES:

@@ -18,12 +18,13 @@ from agentkv.engine.model.linear import Linear, least_rows, packing_available
 from agentkv.engine.model.load import Attend, Tokens
 from agentkv.engine.model.rope import RopeTable
 from agentkv.engine.model.weights import Weights
-from agentkv.kernels.rope import interleave
+from agentkv.kernels.interleave import interleave
 
 
 @dataclass(slots=True)
 class Layer:
-    """One block's weights. `qk_norm`: `[heads + kv_heads, head_dim]`, or None."""
+    """One block's weights. `qk_norm`: `[heads + kv_heads, head_dim]`, or None. `gate_up`: gate and up
+    as one product, which they are then views of."""
 
     input_norm: torch.Tensor
     qkv: Linear
@@ -34,10 +35,18 @@ class Layer:
     up: Linear
     down: Linear
     rotates: bool
+    gate_up: Linear | None = None
 
 
 class Llama:
-    """`LoadedModel` of our own architectures."""
+    """`LoadedModel` of our own architectures.
+
+    `fused`: go by the kernels (model/fused.py), with `fixed_rows` rows in every product if that is
+    not None. `fuse` sets both, for who runs it on an accelerator.
+    """
+
+    fused: bool = False
+    fixed_rows: int | None = None
 
     def __init__(
         self,
@@ -54,10 +63,10 @@ class Llama:
         self.fingerprint = fingerprint
         self.dtype = embedding.dtype
         self.device = embedding.device
-        self._embedding = embedding
-        self._layers = layers
-        self._norm = norm
-        self._head = head
+        self.embedding = embedding
+        self.layers = layers
+        self.norm = norm
+        self.head = head
         self._rope = RopeTable(config.rope, config.head_dim, device=self.device)
         self._least: dict[int, int | None] = {}
 
@@ -70,12 +79,19 @@ class Llama:
         *,
         dtype: torch.dtype,
         device: torch.device,
+        weights: Weights | None = None,
+        head_rows: slice | None = None,
     ) -> Llama:
-        """Read the weights. Raises `UnsupportedModel` when a tensor is missing or misshapen."""
+        """Read the weights. Raises `UnsupportedModel` when a tensor is missing or misshapen.
+
+        `weights`, `head_rows`: where `config` is one part of a model (see model/shard.py), its
+        weights, and which rows of the vocabulary its head has.
+        """
         packed = device.type == "cpu" and packing_available(dtype)
         hidden, dim = config.hidden_size, config.head_dim
         heads, kv_heads, inner = config.num_heads, config.num_kv_heads, config.intermediate_size
-        with Weights(model_dir) as weights:
+        part = head_rows or slice(0, config.vocab_size)
+        with weights or Weights(model_dir) as weights:
 
             def tensor(name: str, *shape: int) -> torch.Tensor:
                 # Always a copy: packed or not, the result must not keep the file mapped.
@@ -88,6 +104,20 @@ class Llama:
                 return Linear(
                     tensor(f"{name}.weight", outputs, inputs), bias(name, outputs), packed=packed
                 )
+
+            def joint(*names: str) -> tuple[Linear, Linear, Linear]:
+                """Both as one product, and each, over the same memory."""
+                both = torch.cat([tensor(f"{n}.weight", inner, hidden) for n in names])
+                some = [bias(n, inner) for n in names]
+                added = None
+                if any(b is not None for b in some):
+                    added = torch.cat([both.new_zeros(inner) if b is None else b for b in some])
+                parts = ((0, 2 * inner), (0, inner), (inner, 2 * inner))
+                one, gate, up = (
+                    Linear(both[a:b], None if added is None else added[a:b], packed=packed)
+                    for a, b in parts
+                )
+                return one, gate, up
 
             def layer(index: int) -> Layer:
                 at = f"model.layers.{index}"
@@ -117,6 +147,12 @@ class Llama:
                     joined = torch.cat(
                         (interleave(filled["q"], dim), interleave(filled["k"], dim), filled["v"])
                     )
+                gate_up = None
+                if device.type == "cpu":
+                    gate = linear(f"{at}.mlp.gate_proj", inner, hidden)
+                    up = linear(f"{at}.mlp.up_proj", inner, hidden)
+                else:
+                    gate_up, gate, up = joint(f"{at}.mlp.gate_proj", f"{at}.mlp.up_proj")
                 return Layer(
                     input_norm=tensor(f"{at}.input_layernorm.weight", hidden),
                     qkv=Linear(
@@ -125,8 +161,9 @@ class Llama:
                     qk_norm=norms,
                     out=linear(f"{at}.self_attn.o_proj", hidden, heads * dim),
                     mlp_norm=tensor(f"{at}.post_attention_layernorm.weight", hidden),
-                    gate=linear(f"{at}.mlp.gate_proj", inner, hidden),
-                    up=linear(f"{at}.mlp.up_proj", inner, hidden),
+                    gate=gate,
+                    up=up,
+                    gate_up=gate_up,
                     down=linear(f"{at}.mlp.down_proj", hidden, inner),
                     rotates=config.layer_rope[index],
                 )
@@ -135,7 +172,11 @@ class Llama:
             # A tied checkpoint may carry the head too; a checkpoint that claims a head and has
             # none shares the embedding.
             tied = config.tie_embeddings or "lm_head.weight" not in weights
-            matrix = embedding if tied else tensor("lm_head.weight", config.vocab_size, hidden)
+            matrix = (
+                embedding[part]
+                if tied
+                else tensor("lm_head.weight", part.stop - part.start, hidden)
+            )
             return cls(
                 config,
                 fingerprint,
@@ -158,22 +199,44 @@ class Llama:
             for window in c.layer_windows
         )
 
+    def fuse(self, fixed_rows: int | None = None) -> None:
+        """Go by fused kernels from now on. Makes what they need beside the weights."""
+        self.fused, self.fixed_rows = True, fixed_rows
+        self.rotations()
+
+    def rotations(self) -> torch.Tensor:
+        """Cosine and sine of every position, float32 `[positions, head_dim / 2, 2]`."""
+        return self._rope.whole(self.config.max_position)
+
+    def _products(self) -> list[Linear]:
+        """One of each shape, at least."""
+        every = [self.head]
+        for layer in self.layers[:1] + self.layers[-1:]:
+            every += [layer.qkv, layer.out, layer.gate, layer.up, layer.down]
+            every += [] if layer.gate_up is None else [layer.gate_up]
+        return every
+
     def least_rows(self) -> int | None:
+        if self.fixed_rows is not None:
+            from agentkv.engine.model.fused import alike
+
+            return self.fixed_rows if alike(self._products(), self.fixed_rows) else None
         threads = torch.get_num_threads()
         if threads not in self._least:
-            every = [self._head]
-            for layer in self._layers[:1] + self._layers[-1:]:
-                every += [layer.qkv, layer.out, layer.gate, layer.up, layer.down]
-            self._least[threads] = least_rows(every)
+            self._least[threads] = least_rows(self._products())
         return self._least[threads]
 
     def forward(self, tokens: Tokens, attend: Attend) -> torch.Tensor:
+        if self.fused:
+            from agentkv.engine.model.fused import forward
+
+            return forward(self, tokens, attend)
         c = self.config
         rows, heads, turned = tokens.ids.shape[0], c.num_heads, c.num_heads + c.num_kv_heads
         width, eps = (c.hidden_size,), c.rms_norm_eps
-        x = functional.embedding(tokens.ids, self._embedding)
+        x = functional.embedding(tokens.ids, self.embedding)
         turn = self._rope.at(tokens.positions)
-        for index, layer in enumerate(self._layers):
+        for index, layer in enumerate(self.layers):
             h = functional.rms_norm(x, width, layer.input_norm, eps)
             qkv = layer.qkv(h).view(rows, turned + c.num_kv_heads, c.head_dim)
             qk = qkv[:, :turned]
@@ -187,5 +250,5 @@ class Llama:
             x = layer.down.plus(layer.up.times(h, layer.gate.silu(h)), x)
         if not tokens.logit_rows.numel():  # a chunk in the middle of a prompt
             return x.new_empty((0, c.vocab_size), dtype=torch.float32)
-        wanted = functional.rms_norm(x.index_select(0, tokens.logit_rows), width, self._norm, eps)
-        return self._head(wanted).float()
+        wanted = functional.rms_norm(x.index_select(0, tokens.logit_rows), width, self.norm, eps)
+        return self.head(wanted).float()

@@ -44,13 +44,20 @@ class RopeTable:
 
     def at(self, positions: torch.Tensor) -> torch.Tensor:
         """complex64 `[rows, 1, head_dim / 2]` for int64 `[rows]` positions."""
-        need = int(positions.max()) + 1
+        self._grow(int(positions.max()) + 1)
+        return self._table.index_select(0, positions)[:, None, :]
+
+    def whole(self, count: int) -> torch.Tensor:
+        """At least the first `count` positions as float32 `[n, head_dim / 2, 2]`: cosine, sine."""
+        self._grow(count)
+        return torch.view_as_real(self._table)
+
+    def _grow(self, need: int) -> None:
         while self._table.shape[0] < need:
             first = self._table.shape[0]
             where = torch.arange(first, first + _CHUNK, device=self._freq.device).float()
             angle = where[:, None] * self._freq[None, :]
             self._table = torch.cat((self._table, torch.complex(angle.cos(), angle.sin())))
-        return self._table.index_select(0, positions)[:, None, :]
 
     @staticmethod
     def rotate(x: torch.Tensor, turn: torch.Tensor) -> None:

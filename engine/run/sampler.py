@@ -95,7 +95,7 @@ class Sampler:
             raise ValueError(f"{logits.shape[0]} rows of logits for {len(states)} states")
         if not states:
             return []
-        plain = [_is_plain(s) for s in states]
+        plain = [is_plain(s) and is_greedy(s) for s in states]
         chosen = logits.argmax(dim=-1).tolist() if any(plain) else [0] * len(states)
         for row, state in enumerate(states):
             if state.matcher is not None:
@@ -103,7 +103,7 @@ class Sampler:
             elif not plain[row]:
                 chosen[row] = _choose(logits[row], state)
         return [
-            Sampled(token, _logprob(logits[row], token, state.params.logprobs))
+            Sampled(token, logprob(logits[row], token, state.params.logprobs))
             for row, (token, state) in enumerate(zip(chosen, states, strict=True))
         ]
 
@@ -116,16 +116,20 @@ def score_prompt(logits: torch.Tensor, targets: IntArray, top: int) -> list[Toke
     return [
         found
         for row, token in enumerate(targets.tolist())
-        if (found := _logprob(logits[row], token, top)) is not None
+        if (found := logprob(logits[row], token, top)) is not None
     ]
 
 
-def _is_plain(state: SampleState) -> bool:
-    """Greedy, with nothing that changes the logits."""
+def is_greedy(state: SampleState) -> bool:
+    """The largest logit wins."""
+    return state.params.temperature < _COLD or state.params.top_k == 1
+
+
+def is_plain(state: SampleState) -> bool:
+    """Nothing changes the logits but temperature, top-k, top-p and min-p."""
     p = state.params
     return (
-        p.temperature < _COLD
-        and state.allowed is None
+        state.allowed is None
         and state.matcher is None
         and not p.logit_bias
         and p.repetition_penalty == 1.0
@@ -156,7 +160,7 @@ def _settle(raw: torch.Tensor, state: SampleState, matcher: Matcher) -> int:
 def _choose(raw: torch.Tensor, state: SampleState) -> int:
     p = state.params
     x = _shaped(raw, state)
-    if p.temperature < _COLD or p.top_k == 1:
+    if is_greedy(state):
         return int(x.argmax())
     prob, ids = _candidates(x / p.temperature, p.top_k, p.top_p)
     if p.min_p > 0.0:
@@ -215,7 +219,8 @@ def _shaped(raw: torch.Tensor, state: SampleState) -> torch.Tensor:
     return x
 
 
-def _logprob(raw: torch.Tensor, token: int, top: int | None) -> TokenLogprob | None:
+def logprob(raw: torch.Tensor, token: int, top: int | None) -> TokenLogprob | None:
+    """Of a token, by raw logits `[vocab]`, with the `top` best beside it; None when `top` is."""
     if top is None:
         return None
     logs = torch.log_softmax(raw.float(), dim=-1)

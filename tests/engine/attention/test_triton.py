@@ -137,7 +137,8 @@ def test_deterministic_rows_depend_on_their_own_sequence_only(page: int) -> None
     sizes = [(40, 1), (0, 20), (33, 5)]
     together = Batch(sizes, page)
     attention = TritonAttention(page, deterministic=True)
-    assert attention.bit_exact and not attention.cascade
+    assert attention.deterministic and not attention.cascade
+    assert not attention.bit_exact  # the references promise nothing
     plan = attention.plan(together.qo, together.kv_indptr, together.slots)
     assert plan.decoding == 0
     whole = attention.run(together.q, together.kv, plan, spec())
@@ -158,5 +159,5 @@ def test_the_table_of_work_is_made_once_a_shape() -> None:
     plan = attention.plan(batch.qo, batch.kv_indptr, batch.slots)
     for rule in (spec(), spec(), spec(sliding_window=8)):
         attention.run(batch.q, batch.kv, plan, rule)
-    assert len(plan.tiles) == 2
+    assert len(plan.tiles) == 1  # a window changes nothing about it
     assert backend.SPLIT % 128 == 0
