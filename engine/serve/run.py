@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
 import socket
 import sys
@@ -36,9 +37,10 @@ class Unavailable(Exception):
 def run(config: ServeConfig) -> None:
     """Serve until SIGTERM or SIGINT, then drain and return.
 
-    A second signal ends at once. Raises `Unavailable` when the port is taken or the recording cannot
-    be opened, and whatever loading the model raised. The address is printed to stderr as soon as the port is bound, and again when
-    the model is ready.
+    A second signal ends at once. One that comes while the model is being loaded ends the process:
+    what loads cannot be interrupted. Raises `Unavailable` when the port is taken or the recording
+    cannot be opened, and whatever loading the model raised. The address is printed to stderr as soon
+    as the port is bound, and again when the model is ready.
     """
     sock = bind(config)
     try:
@@ -52,7 +54,7 @@ def run(config: ServeConfig) -> None:
     problem: list[Exception] = []
     try:
         with asyncio.Runner() as runner:
-            runner.run(_serve(app, service, sock, config, problem))
+            loader = runner.run(_serve(app, service, sock, config, problem))
     finally:
         sock.close()
         if service.has_engine:
@@ -64,6 +66,11 @@ def run(config: ServeConfig) -> None:
             say(f"agentkv recorded {recorder.file.lines} {calls} in {recorder.file.path}{lost}")
     if problem:
         raise problem[0]
+    if loader.is_alive() and not service.has_engine:
+        # A thread inside native code would abort the interpreter when that shuts down around it.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)
 
 
 def bind(config: ServeConfig) -> socket.socket:
@@ -138,7 +145,8 @@ async def _serve(
     sock: socket.socket,
     config: ServeConfig,
     problem: list[Exception],
-) -> None:
+) -> threading.Thread:
+    """Serve until a signal, or until loading fails. Returns the thread that loads, or has loaded."""
     server = make_server(app, config)
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
@@ -167,7 +175,8 @@ async def _serve(
         say(f"agentkv serving {engine.model_name} on {url}")
 
     # A daemon: a signal during a long download must be able to end the process.
-    threading.Thread(target=load, name="agentkv-load", daemon=True).start()
+    loader = threading.Thread(target=load, name="agentkv-load", daemon=True)
+    loader.start()
     serving = asyncio.create_task(server.serve(sockets=[sock]))
     stopping = asyncio.create_task(stop.wait())
     await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -176,6 +185,7 @@ async def _serve(
         server.should_exit = True
     stopping.cancel()
     await serving
+    return loader
 
 
 async def drain(service: Service, seconds: float, server: uvicorn.Server | None = None) -> None:
