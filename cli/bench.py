@@ -426,6 +426,90 @@ def lint(
     _finish(reports, as_json)
 
 
+class DevicePart(StrEnum):
+    roofs = "roofs"
+    kernels = "kernels"
+    engine = "engine"
+
+
+@app.command()
+def device(
+    part: Annotated[
+        list[DevicePart] | None, typer.Option("--part", help="One part; may be repeated [all].")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="JSON, written after each section [agentkv-device.json].")
+    ] = None,
+    resume: Annotated[
+        Path | None, typer.Option(help="Go on with the file of a run that was cut short.")
+    ] = None,
+    seconds: Annotated[
+        float | None, typer.Option(min=1, help="Begin nothing new after so many.")
+    ] = None,
+    peers: Annotated[
+        bool, typer.Option("--peers/--no-peers", help="Also time SDPA and FlashInfer.")
+    ] = True,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Tiny sizes on the CPU: proves the script only.")
+    ] = False,
+    seed: Seed = 0,
+    as_json: Json = False,
+) -> None:
+    """On a CUDA GPU: kernels against their roofs and peers, and an 8B-shaped engine end to end."""
+    from agentkv.bench import device as bench
+    from agentkv.cli.main import ENVIRONMENT, USAGE, fail
+
+    try:
+        reports = bench.run(
+            parts=part or bench.PARTS,
+            out=out,
+            resume=resume,
+            seconds=seconds,
+            dry=dry_run,
+            peers=peers,
+            seed=seed,
+        )
+    except bench.NoDevice as error:
+        fail(str(error), ENVIRONMENT)
+    except bench.BadFile as error:
+        fail(str(error), USAGE)
+    _finish(reports, as_json)
+
+
+@app.command()
+def kernels(
+    target: Annotated[
+        list[str] | None,
+        typer.Option("--target", help="sm_80, sm_90, sm_100 or gfx942; may be repeated [all]."),
+    ] = None,
+    every: Annotated[
+        bool, typer.Option("--every", help="Every row of the tuning table, in many forms.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """What each kernel takes when compiled for GPUs that are not here; with a GPU, its speed too."""
+    import importlib.util
+
+    from agentkv.cli.main import ENVIRONMENT, USAGE, fail
+
+    if importlib.util.find_spec("triton") is None:
+        fail("compiling kernels needs Triton: pip install 'triton>=3.6,<3.10'", ENVIRONMENT)
+    import torch
+
+    from agentkv.bench import kernels as bench
+    from agentkv.kernels.aot import TARGETS
+
+    for name in target or ():
+        if name not in TARGETS:
+            fail(f"there is no target {name!r}; there are {', '.join(TARGETS)}.", USAGE)
+    reports = [bench.aot(target or bench.TARGETS, every=every)]
+    if torch.cuda.is_available():
+        from agentkv.bench import device as on_device
+
+        reports += on_device.run(parts=["kernels"], write=False)
+    _finish(reports, as_json)
+
+
 class _traces:
     """Turns missing traces into an exit status of their own."""
 

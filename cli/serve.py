@@ -124,6 +124,9 @@ def serve(
     threads: Annotated[
         int | None, typer.Option(min=1, help="CPU threads.", show_default="all cores")
     ] = None,
+    tensor_parallel: Annotated[
+        int, typer.Option(min=1, help="Processes, or GPUs, that share out the model's heads.")
+    ] = 1,
     served_name: Annotated[
         str | None,
         typer.Option(help="Name of the model in replies.", show_default="the model's name"),
@@ -189,6 +192,7 @@ def serve(
             namespace_floor=namespace_floor,
             namespace_quota=namespace_quota,
             threads=threads,
+            tensor_parallel=tensor_parallel,
         ),
         host=host,
         port=port,

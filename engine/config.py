@@ -63,6 +63,8 @@ class EngineConfig:
     `namespace_floor`: share of the pool that each salt (each API key) keeps against the others;
     `namespace_quota`: share above which a salt's own prefixes leave first.
     `max_batch_tokens`: token budget of one step; long prompts are prefilled in chunks of it.
+    `tensor_parallel`: processes (on CUDA: as many GPUs, from `device` on) that share out the model's
+    heads and columns. `threads` is then that of each.
     `check_invariants`: verify page conservation after every step (tests; costs a walk a step).
     """
 
@@ -101,6 +103,7 @@ class EngineConfig:
     prefix_cache: bool = True
     replay_entries: int = 512
     threads: int | None = None
+    tensor_parallel: int = 1
     check_invariants: bool = False
 
     def __post_init__(self) -> None:
@@ -185,6 +188,18 @@ class EngineConfig:
             raise InvalidRequest(
                 f"replay_entries must be at least 0, got {self.replay_entries}.",
                 param="replay_entries",
+            )
+        if self.tensor_parallel < 1:
+            raise InvalidRequest(
+                f"tensor_parallel must be at least 1, got {self.tensor_parallel}.",
+                param="tensor_parallel",
+            )
+        if self.tensor_parallel > 1 and (self.stored or bytes_of(self.host_cache, "host_cache")):
+            raise InvalidRequest(
+                "tensor_parallel works without host_cache, disk_cache and remote_cache: each process "
+                "has its own part of the K/V, and these tiers take it from one. Leave them out, or "
+                "leave tensor_parallel at 1.",
+                param="tensor_parallel",
             )
         for name in ("max_model_len", "pool_tokens", "threads"):
             value = getattr(self, name)

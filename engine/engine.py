@@ -26,6 +26,7 @@ import torch
 
 from agentkv.engine.call import Call, Sequel, tiers_of
 from agentkv.engine.config import EngineConfig, bytes_of
+from agentkv.engine.device import find_device
 from agentkv.engine.errors import (
     ContextLengthExceeded,
     EngineClosed,
@@ -33,6 +34,7 @@ from agentkv.engine.errors import (
     InvalidRequest,
     PoolTooSmall,
     QueueFull,
+    RankFailed,
 )
 from agentkv.engine.keep import Keeper, Pinned, lasting, seconds_of
 from agentkv.engine.kv.cache import KVCache
@@ -43,11 +45,20 @@ from agentkv.engine.kv.tree import Namespace, TreeError
 from agentkv.engine.kv.view import Allowed, NodeView, TreeView, find, view
 from agentkv.engine.lower import LowerTiers
 from agentkv.engine.memory import pool_tokens_for
-from agentkv.engine.model.load import load_model
+from agentkv.engine.model.load import LoadedModel, load_model
+from agentkv.engine.model.shard import Shard
 from agentkv.engine.model.store import resolve
+from agentkv.engine.run.backends import (
+    attention_mark,
+    attention_name,
+    device_tokens,
+    make_runner,
+    no_bits,
+)
 from agentkv.engine.run.calibrate import fp8_scales
 from agentkv.engine.run.grammar import CompiledGrammar, GrammarCompiler
-from agentkv.engine.run.runner import ModelRunner
+from agentkv.engine.run.parallel_facts import RankFacts
+from agentkv.engine.run.parallel_runner import Parallel, ParallelRunner, Runner
 from agentkv.engine.run.sampler import Sampler, score_prompt
 from agentkv.engine.sched.batch import ForwardBatch
 from agentkv.engine.sched.request import Request, Status
@@ -95,12 +106,18 @@ class Engine:
         self._wake = threading.Condition()
         self._closing = False
         self._dead: BaseException | None = None
+        self._parallel: Parallel | None = None
+        self._lost: RankFailed | None = None
         ready: Future[None] = Future()
         self._worker = threading.Thread(
             target=self._run, args=(ready,), name="agentkv-engine", daemon=True
         )
         self._worker.start()
-        ready.result()
+        try:
+            ready.result()
+        except KeyboardInterrupt:
+            self._closing = True  # as soon as it has loaded: nobody is left to close it
+            raise
         _close_at_exit(self)
 
     def _load(self) -> None:
@@ -108,9 +125,25 @@ class Engine:
         config = self.config
         if config.threads is not None:
             torch.set_num_threads(config.threads)
+        device = find_device(config.device)
+        self.attention_name = attention_name(config, device)
+        self.device_name = "cpu" if device is None else str(device.where)
+        if device is not None:
+            device.adopt()
+        if config.tensor_parallel > 1:
+            # Exchanges between GPUs inside of recorded steps have not been tried.
+            config = self.config = replace(config, cuda_graphs=False)
         directory = resolve(config.model)
-        dtype = _dtype(config.dtype)
-        model = load_model(directory, dtype=dtype)
+        dtype = _dtype(config.dtype, on_cpu=device is None)
+        where = torch.device("cpu") if device is None else device.where
+        model: LoadedModel
+        if config.tensor_parallel > 1:
+            self._parallel = Parallel(
+                config, directory, dtype=dtype, where=where, failed=self._rank_failed
+            )
+            model = self._parallel.load()
+        else:
+            model = load_model(directory, dtype=dtype, device=str(where))
         shape = model.config
         kv_dtype = dtype if config.kv_dtype == "auto" else KV_DTYPES[config.kv_dtype]
         lower = config.prefix_cache and bool(
@@ -133,7 +166,18 @@ class Engine:
         per_token = KVPool.bytes_per_token(
             shape.num_layers, shape.num_kv_heads, shape.head_dim, kv_dtype
         )
-        tokens = config.pool_tokens or pool_tokens_for(per_token, self.max_model_len)
+        scales = None
+        if FP8 in (kv_dtype, host_dtype):
+            shard = Shard(0, config.tensor_parallel)
+            scales = fp8_scales(model, self.tokenizer, directory, shard)
+        tokens = config.pool_tokens
+        if tokens is None and device is None:
+            # Ranks on a CPU share its memory.
+            tokens = pool_tokens_for(per_token * config.tensor_parallel, self.max_model_len)
+        elif tokens is None:
+            assert device is not None
+            tokens = device_tokens(config, model, device, per_token, self.max_model_len)
+            tokens = tokens if self._parallel is None else self._parallel.fewest(tokens)
         pages = max(1, tokens // config.page_size)
         self.pool_tokens = pages * config.page_size
         self._pool = KVPool(
@@ -142,14 +186,21 @@ class Engine:
             kv_heads=shape.num_kv_heads,
             head_dim=shape.head_dim,
             dtype=kv_dtype,
-            scales=fp8_scales(model, self.tokenizer, directory)
-            if FP8 in (kv_dtype, host_dtype)
-            else None,
+            device=model.device,
+            scales=scales,
         )
-        self.kv_bytes = self._pool.nbytes
-        self._runner = ModelRunner(model, self._pool)
+        self.kv_bytes = self._pool.nbytes * config.tensor_parallel
+
+        def make() -> tuple[Runner, Sampler]:
+            return make_runner(
+                config, model, self._pool, device, self.attention_name, self.max_model_len
+            )
+
+        self._runner: Runner
+        self._runner, self._sampler = (
+            make() if self._parallel is None else self._parallel.runner(self.pool_tokens, make)
+        )
         self.bit_exact = self._runner.bit_exact
-        self._sampler = Sampler(shape.vocab_size)
         self._eos = frozenset(self.tokenizer.eos_ids) | frozenset(shape.eos_token_ids)
         self._grammars = GrammarCompiler(self.tokenizer, vocab_size=shape.vocab_size, eos=self._eos)
         self._explainer = Explainer(lambda ids: self.tokenizer.decode(ids, skip_special=False))
@@ -158,9 +209,12 @@ class Engine:
         self._lower: LowerTiers | None = None
         if lower:
             self._lower = LowerTiers(
-                config, self._pool, self.fingerprint, self._post, self._forward_nothing
+                config, self._pool, self.fingerprint, self._post, self._forward_nothing, device
             )
             self.bit_exact = self.bit_exact and not self._lower.lossy
+        if config.deterministic and not self.bit_exact:
+            self._close_lower()
+            raise no_bits(config, self.attention_name, self.dtype_name)
         self._new_cache()
 
     # -- calls
@@ -399,8 +453,24 @@ class Engine:
         return self._ask(work)
 
     def check(self, *, deep: bool = True) -> None:
-        """Verify page conservation now. Raises `TreeError` with every term of the account."""
-        self._ask(lambda: self._scheduler.check(deep=deep))
+        """Verify page conservation now. Raises `TreeError` with every term of the account; and
+        `RankFailed` when the processes of a tensor-parallel engine have not run the same batches."""
+
+        def work() -> None:
+            self._scheduler.check(deep=deep)
+            if isinstance(self._runner, ParallelRunner):
+                self._runner.check()
+
+        self._ask(work)
+
+    def ranks(self) -> list[RankFacts]:
+        """What each process of a tensor-parallel engine has computed, as it says it; empty for any
+        other engine."""
+
+        def work() -> list[RankFacts]:
+            return self._runner.facts() if isinstance(self._runner, ParallelRunner) else []
+
+        return self._ask(work)
 
     @property
     def alive(self) -> bool:
@@ -479,10 +549,12 @@ class Engine:
 
     def _namespace(self, salt: str | None) -> Namespace:
         # What computed K/V is part of it, too: a pool may be narrower than the weights.
+        mark = attention_mark(self.attention_name, deterministic=self.config.deterministic)
         return (
             ("model", self.fingerprint),
             ("dtype", self.dtype_name),
             ("kv", self.kv_dtype_name),
+            *((("attention", mark),) if mark is not None else ()),
             ("salt", salt),
         )
 
@@ -538,7 +610,11 @@ class Engine:
 
     def _must_run(self) -> None:
         if self._closing or self._dead is not None:
-            raise EngineClosed("The engine is closed; create a new one.") from self._dead
+            why = "is closed" if self._dead is None else f"failed: {self._why_dead()}"
+            raise EngineClosed(f"The engine {why}; create a new one.") from self._dead
+
+    def _why_dead(self) -> str:
+        return str(self._dead).rstrip(".") or type(self._dead).__name__
 
     # -- on the worker's thread
 
@@ -547,6 +623,9 @@ class Engine:
             self._load()
         except BaseException as error:
             self._closing = True
+            if self._parallel is not None:
+                error = self._parallel.explain(error)
+                self._parallel.close()
             ready.set_exception(error)
             return
         ready.set_result(None)
@@ -554,7 +633,10 @@ class Engine:
             with torch.inference_mode():
                 while True:
                     with self._wake:
-                        while not (self._commands or self._closing) and self._scheduler.idle:
+                        while (
+                            not (self._commands or self._closing or self._lost)
+                            and self._scheduler.idle
+                        ):
                             self._wake.wait()
                         commands, self._commands = self._commands, deque()
                         closing = self._closing
@@ -562,6 +644,8 @@ class Engine:
                         command()
                     if closing:
                         break
+                    if self._lost is not None:
+                        raise self._lost
                     if not self._step() and not self._scheduler.idle:
                         # What waits waits for a transfer, which wakes us when it has ended.
                         with self._wake:
@@ -585,6 +669,8 @@ class Engine:
         try:
             tokens = self._forward(step)
         except Exception as error:
+            if isinstance(error, RankFailed):
+                raise
             log.exception("a step of %d sequences failed", len(step.works))
             self._scheduler.drop(step)
             failed = {self._sequels[w.request.id].call.id for w in step.works}
@@ -630,7 +716,7 @@ class Engine:
                 end = min(work.start + work.count, request.prompt_len - 1)
                 targets = request.ids[work.first_row + 1 : end + 1]
                 top = sequel.call.params.prompt_logprobs or 0
-                scores = score_prompt(logits[row : row + len(targets)], targets, top)
+                scores = score_prompt(logits[row : row + len(targets)].cpu(), targets, top)
                 sequel.call.scored(work.first_row + 1, scores)
                 request.score_next = end + 1
             if work.samples:
@@ -752,6 +838,12 @@ class Engine:
             log.exception("the KV account is wrong; the cache is emptied")
             self._new_cache()
 
+    def _rank_failed(self, failure: RankFailed) -> None:
+        """From another thread: the worker, if it is not in a step that fails by itself, ends."""
+        with self._wake:
+            self._lost = failure
+            self._wake.notify()
+
     def _post(self, work: Callable[[], None]) -> None:
         """Have the worker run `work` between two steps."""
         with self._wake:
@@ -824,12 +916,18 @@ class Engine:
         with self._wake:
             self._closing = True
             commands, self._commands = self._commands, deque()
-        error = EngineClosed("The engine was closed while the call ran.")
+        error = EngineClosed(
+            "The engine was closed while the call ran."
+            if self._dead is None
+            else f"The engine failed while the call ran: {self._why_dead()}."
+        )
         error.__cause__ = self._dead
         for command in commands:
             # Calls that had not started end with the others below; questions get their answer.
             command()
         self._close_lower()
+        if self._parallel is not None:
+            self._parallel.close()
         for call in list(self._calls.values()):
             self._calls.pop(call.id, None)
             call.emit(error)
@@ -847,10 +945,10 @@ def _load_facts(request: Request) -> LoadFacts | None:
     )
 
 
-def _dtype(name: str) -> torch.dtype:
+def _dtype(name: str, *, on_cpu: bool) -> torch.dtype:
     if name == "auto":
         amx = getattr(torch.cpu, "_is_amx_tile_supported", lambda: False)()
-        return torch.bfloat16 if amx else torch.float32
+        return torch.bfloat16 if amx or not on_cpu else torch.float32
     return torch.bfloat16 if name == "bfloat16" else torch.float32
 
 

@@ -94,6 +94,19 @@ class ModelNotFound(EngineError):
         self.known = tuple(known)
 
 
+class RankFailed(EngineError):
+    """One of the processes of a tensor-parallel engine died, hung or failed; the engine is over.
+
+    `rank` names it.
+    """
+
+    code = "rank_failed"
+
+    def __init__(self, message: str, *, rank: int) -> None:
+        super().__init__(message)
+        self.rank = rank
+
+
 class UnsupportedModel(EngineError):
     """The model's files were found but cannot be run: architecture, format or remote code."""
 

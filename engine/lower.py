@@ -12,11 +12,13 @@ from pathlib import Path
 import numpy as np
 
 from agentkv.engine.config import EngineConfig, bytes_of
+from agentkv.engine.device import Device
 from agentkv.engine.errors import InvalidRequest
 from agentkv.engine.kv.backed import TIERS, BackedTree
+from agentkv.engine.kv.copies import Copies, StreamCopies
 from agentkv.engine.kv.costs import Costs, Link
 from agentkv.engine.kv.disk import DiskStore
-from agentkv.engine.kv.mover import PoolMover, copy_slots, page_bytes
+from agentkv.engine.kv.mover import PoolMover, page_bytes
 from agentkv.engine.kv.pages import PageAllocator
 from agentkv.engine.kv.pool import KV_DTYPES, KVPool, dtype_name, narrower
 from agentkv.engine.kv.store import Layout, Store
@@ -45,7 +47,9 @@ class LowerTiers:
         fingerprint: str,
         post: Callable[[Callable[[], None]], None],
         forward: Callable[[int], None],
+        device: Device | None = None,
     ) -> None:
+        """`device`: that of the pool, where it is not the CPU's memory."""
         self.config = config
         page = config.page_size
         dtype = pool.dtype if config.host_kv_dtype == "auto" else KV_DTYPES[config.host_kv_dtype]
@@ -68,6 +72,10 @@ class LowerTiers:
             head_dim=pool.head_dim,
             dtype=dtype,
             scales=pool.scales,
+            zeros=None if device is None else device.pinned,
+        )
+        copies = (
+            Copies(pool, self.host) if device is None else StreamCopies(device, pool, self.host)
         )
         self.store: Store | None = None
         if config.stored:
@@ -84,11 +92,11 @@ class LowerTiers:
             self.store = _open_store(config, layout)
         self.costs = Costs(
             {"host": token, "disk": token},
-            {"host": _host_link(self.host, pool), "disk": _store_link(self.store)},
+            {"host": _host_link(copies), "disk": _store_link(self.store)},
             _prefill_rate(forward),
             always=config.load_policy == "always",
         )
-        self.mover = PoolMover(pool, self.host, page, post, self.store)
+        self.mover = PoolMover(pool, self.host, page, post, self.store, copies)
         most = DiskStore.group_bytes if self.store is None else self.store.group_bytes
         self._file_tokens = max(page, most // token)
         self.tiers: Tiers | None = None
@@ -156,11 +164,12 @@ class LowerTiers:
         return self.config.disk_store == "all" or ("salt", None) in namespace
 
 
-def _host_link(host: KVPool, device: KVPool) -> Link:
-    """Copy a few slots there and back, and see."""
-    count = min(PROBE_TOKENS, host.slots, device.slots)
+def _host_link(copies: Copies) -> Link:
+    """Copy a few slots up, and see."""
+    host = copies.host
+    count = min(PROBE_TOKENS, host.slots, copies.device.slots)
     slots = np.arange(count, dtype=np.int32)
-    best = min(_seconds(lambda: copy_slots(host, slots, device, slots)) for _ in range(3))
+    best = min(_seconds(lambda: copies.up(slots, slots, copies.mark())) for _ in range(3))
     return Link(bandwidth=count * host.token_bytes / best, fixed=0.0005)
 
 

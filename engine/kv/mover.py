@@ -20,11 +20,12 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
 
-import numpy as np
 import torch
 
+from agentkv.engine.device import Event
 from agentkv.engine.kv.backed import HOST, TIERS
-from agentkv.engine.kv.pool import Index, KVPool
+from agentkv.engine.kv.copies import Copies, index_of
+from agentkv.engine.kv.pool import KVPool
 from agentkv.engine.kv.store import Store, StoreMiss, tag_of
 from agentkv.engine.kv.tiers import Done, OnDisk, Transfer
 from agentkv.engine.kv.tree import Namespace
@@ -49,14 +50,16 @@ class PoolMover:
         page_size: int,
         post: Callable[[Callable[[], None]], None],
         disk: Store | None = None,
+        copies: Copies | None = None,
     ) -> None:
+        self.copies = copies or Copies(device, host)
         self.device = device
         self.host = host
         self.page_size = page_size
         self.disk = disk
         self._post = post
         self._jobs: queue.PriorityQueue[
-            tuple[int, int, tuple[Transfer, Done] | Callable[[], None] | None]
+            tuple[int, int, tuple[Transfer, Done, Event | None] | Callable[[], None] | None]
         ] = queue.PriorityQueue()
         self._epoch = 0
         self._numbers = itertools.count()
@@ -70,10 +73,11 @@ class PoolMover:
 
     def move(self, transfer: Transfer, done: Done) -> None:
         first = 0 if transfer.kind == "load" else 1
-        self._jobs.put((first, next(self._numbers), (transfer, done)))
+        # What is computed until now is what the copy may read and must not run into.
+        self._jobs.put((first, next(self._numbers), (transfer, done, self.copies.mark())))
 
     def save_now(self, device: IntArray, host: IntArray) -> None:
-        copy_slots(self.device, device, self.host, host)
+        self.copies.down(device, host, self.copies.mark())
 
     def free_disk(self, slots: IntArray) -> None:
         if self.disk is not None:
@@ -185,11 +189,11 @@ class PoolMover:
                 if callable(job):
                     self._do(job)
                     continue
-                transfer, done = job
+                transfer, done, after = job
                 epoch = self._epoch
                 error: BaseException | None = None
                 try:
-                    self._transfer(transfer)
+                    self._transfer(transfer, after)
                 except Exception as problem:
                     error = problem
                     if not isinstance(problem, StoreMiss):
@@ -206,26 +210,26 @@ class PoolMover:
 
                 self._post(end)
 
-    def _transfer(self, transfer: Transfer) -> None:
+    def _transfer(self, transfer: Transfer, after: Event | None) -> None:
         if transfer.kind == "save":
-            copy_slots(self.device, transfer.device, self.host, transfer.segments[0].slots)
+            self.copies.down(transfer.device, transfer.segments[0].slots, after)
         elif transfer.kind == "store":
             self._store(transfer)
         else:
-            self._load(transfer)
+            self._load(transfer, after)
 
-    def _load(self, transfer: Transfer) -> None:
+    def _load(self, transfer: Transfer, after: Event | None) -> None:
         at = 0
         for segment in transfer.segments:
             began = time.perf_counter()
             count = segment.end - segment.start
             device = transfer.device[at : at + count]
             if segment.tier == HOST:
-                copy_slots(self.host, segment.slots, self.device, device)
+                self.copies.up(segment.slots, device, after)
             else:
                 ids = transfer.ids[segment.start : segment.end]
                 try:
-                    self._read(transfer.namespace, ids, segment.slots, device)
+                    self._read(transfer.namespace, ids, segment.slots, device, after)
                 except StoreMiss:
                     transfer.bad.append(segment)
                     raise
@@ -234,7 +238,14 @@ class PoolMover:
             transfer.seconds[name] = transfer.seconds.get(name, 0.0) + spent
             at += count
 
-    def _read(self, namespace: Namespace, ids: IntArray, slots: IntArray, device: IntArray) -> None:
+    def _read(
+        self,
+        namespace: Namespace,
+        ids: IntArray,
+        slots: IntArray,
+        device: IntArray,
+        after: Event | None,
+    ) -> None:
         if self.disk is None:
             raise StoreMiss("there is no disk tier", bad=False)
         page, size = self.page_size, self.disk.layout.page_bytes
@@ -248,10 +259,11 @@ class PoolMover:
             pages = raw.view(self.host.dtype).view(
                 len(held), self.host.layers, 2, page, self.host.kv_heads, self.host.head_dim
             )
-            target = _index(device[done * page : (done + len(held)) * page])
-            for layer in range(self.host.layers):
-                rows = pages[:, layer].permute(1, 0, 2, 3, 4).flatten(1, 2)
-                self.device.put(layer, target, rows)
+            layers = [
+                pages[:, layer].permute(1, 0, 2, 3, 4).flatten(1, 2)
+                for layer in range(self.host.layers)
+            ]
+            self.copies.put(layers, device[done * page : (done + len(held)) * page], after)
             done += len(held)
             held.clear()
 
@@ -275,7 +287,7 @@ class PoolMover:
         out = torch.empty(
             (count, pool.layers, 2, page, pool.kv_heads, pool.head_dim), dtype=pool.dtype
         )
-        source = _index(slots)
+        source = index_of(slots)
         for layer in range(pool.layers):
             rows = pool.take(layer, source)
             out[:, layer].copy_(rows.unflatten(1, (count, page)).transpose(0, 1))
@@ -287,21 +299,3 @@ class PoolMover:
 def page_bytes(pool: KVPool, page_size: int) -> int:
     """Bytes of one page over all layers, K and V."""
     return page_size * pool.token_bytes
-
-
-def _index(slots: IntArray) -> Index:
-    """A slice where the slots are one run (a plain copy then), else their indices."""
-    first = int(slots[0])
-    if int(slots[-1]) - first == len(slots) - 1 and bool((np.diff(slots) == 1).all()):
-        return slice(first, first + len(slots))
-    return torch.from_numpy(slots.astype(np.int64))
-
-
-def copy_slots(source: KVPool, from_slots: IntArray, target: KVPool, to_slots: IntArray) -> None:
-    """Copy K and V of `from_slots` (int32 `[n]`) to `to_slots` in all layers, now, in the target's
-    dtype. A pair of pools of which one is FP8 must share their scales."""
-    if len(from_slots) == 0:
-        return
-    origin, goal = _index(from_slots), _index(to_slots)
-    for layer in range(source.layers):
-        target.put(layer, goal, source.take(layer, origin))

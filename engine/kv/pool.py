@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from agentkv.engine.device import Zeros
 from agentkv.kernels import fp8
 
 SLOT_PAD = 512
@@ -57,7 +58,9 @@ class KVPool:
         dtype: torch.dtype,
         device: str | torch.device = "cpu",
         scales: torch.Tensor | None = None,
+        zeros: Zeros | None = None,
     ) -> None:
+        """`zeros`: where its memory comes from, when that is not the usual place on `device`."""
         if min(layers, slots, kv_heads, head_dim) < 1:
             raise ValueError("layers, slots, kv_heads and head_dim must all be at least 1")
         if scales is None and dtype == fp8.FP8:
@@ -76,7 +79,10 @@ class KVPool:
         shape = (2, slots + SLOT_PAD, kv_heads, head_dim)
         # One tensor a layer, not one for all: a step writes to one layer at a time, and a
         # compiler or a copy-on-write device then touches that layer only.
-        self._layers = [_zeros(shape, dtype, self.device) for _ in range(layers)]
+        self._layers = [
+            _zeros(shape, dtype, self.device) if zeros is None else zeros(shape, dtype)
+            for _ in range(layers)
+        ]
 
     def layer(self, index: int) -> torch.Tensor:
         """`[2, slots + SLOT_PAD, kv_heads, head_dim]`. FP8: codes, to be multiplied by

@@ -81,7 +81,8 @@ class Adapter:
         raw = read_json(model_dir / "config.json")
         _refuse(raw)
         weight_files(model_dir)
-        model = _load(model_dir, architecture(raw), dtype, device)
+        # Checked on the CPU, whose attention is the one that is always there, and then moved.
+        model = _load(model_dir, architecture(raw), dtype, torch.device("cpu"))
         specs = _trace(model)
         config = _config(model, raw, specs, eos_ids(model_dir, raw))
         adapter = cls(model, config, fingerprint, specs)
@@ -89,6 +90,9 @@ class Adapter:
         if device.type == "cpu" and packing_available(dtype):
             _pack(model)
         adapter._check(expected)
+        if device.type != "cpu":
+            model.to(device)
+            adapter.device = device
         return adapter
 
     def specs(self) -> tuple[AttentionSpec, ...]:

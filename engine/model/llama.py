@@ -38,6 +38,11 @@ class Layer:
     gate_up: Linear | None = None
 
 
+def joins(device: torch.device) -> bool:
+    """Whether gate and up are one product there: each fills a CPU's cores by itself."""
+    return device.type != "cpu"
+
+
 class Llama:
     """`LoadedModel` of our own architectures.
 
@@ -148,7 +153,7 @@ class Llama:
                         (interleave(filled["q"], dim), interleave(filled["k"], dim), filled["v"])
                     )
                 gate_up = None
-                if device.type == "cpu":
+                if not joins(device):
                     gate = linear(f"{at}.mlp.gate_proj", inner, hidden)
                     up = linear(f"{at}.mlp.up_proj", inner, hidden)
                 else:

@@ -1,13 +1,13 @@
 """One rank's part of a model: which heads, rows and columns are its own, read without the rest.
 
-    q, k, v      rows, by KV heads and the query heads that read them
-    o            columns, by the same heads; the ranks' results are summed
-    gate, up     rows
-    down         columns; summed
-    embedding    whole on every rank: a look-up, which costs memory and no exchange
-    head         rows, that is, parts of the vocabulary; rank 0 gathers the logits and samples
-    norms        whole
-    biases       as the rows they belong to; that of a sum on rank 0 alone, or it would be added N times
+q, k, v      rows, by KV heads and the query heads that read them
+o            columns, by the same heads; the ranks' results are summed
+gate, up     rows
+down         columns; summed
+embedding    whole on every rank: a look-up, which costs memory and no exchange
+head         rows, that is, parts of the vocabulary; rank 0 gathers the logits and samples
+norms        whole
+biases       as the rows they belong to; that of a sum on rank 0 alone, or it would be added N times
 """
 
 from __future__ import annotations
@@ -57,6 +57,9 @@ class Shard:
             num_kv_heads=heads // self.world,
             intermediate_size=inner // self.world,
         )
+
+
+WHOLE = Shard()
 
 
 class Collective(Protocol):

@@ -47,7 +47,9 @@ class HeadParts(Linear):
         if own.shape[1] < step:
             own = functional.pad(own, (0, step - own.shape[1]))
         found = self._ranks.gather(own)
-        return torch.cat(found, dim=-1)[:, : self._vocab] if found else own[:, :0]
+        if not found:
+            return own[:, :0]
+        return torch.cat(found, dim=-1)[:, : self._vocab].contiguous()
 
 
 class ShardedLlama(Llama):

@@ -14,12 +14,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from agentkv.engine.attention.base import AttentionBackend
 from agentkv.engine.config import EngineConfig
 from agentkv.engine.device import Device
 from agentkv.engine.errors import InvalidRequest
+from agentkv.engine.kv.pool import KVPool
+from agentkv.engine.model.load import LoadedModel
+from agentkv.engine.run.runner import ModelRunner
+from agentkv.engine.run.sampler import Sampler
 
 if TYPE_CHECKING:
-    from agentkv.engine.attention.triton import TritonAttention
+    from agentkv.engine.run.device_runner import DeviceRunner
 
 
 def attention_name(config: EngineConfig, device: Device | None) -> str:
@@ -57,16 +62,91 @@ def attention_mark(name: str, *, deterministic: bool) -> str | None:
     return f"{name}-deterministic" if deterministic else name
 
 
-def triton_attention(
-    config: EngineConfig, device: Device | None, *, graph_bytes: int = 0
-) -> TritonAttention:
-    """The Triton backend as the settings want it. `graph_bytes`: see there."""
+def make_runner(
+    config: EngineConfig,
+    model: LoadedModel,
+    pool: KVPool,
+    device: Device | None,
+    attention: str,
+    max_len: int,
+) -> tuple[ModelRunner | DeviceRunner, Sampler]:
+    """What runs the steps of an engine, and what chooses tokens. On the thread that will use them;
+    `device_tokens` or `prepare` comes first where there is a device."""
+    if attention == "cpu":
+        return ModelRunner(model, pool), Sampler(model.config.vocab_size)
     from agentkv.engine.attention.triton import TritonAttention
 
-    return TritonAttention(
-        config.page_size,
-        device="cpu" if device is None else device.where,
-        cascade=config.cascade,
-        deterministic=config.deterministic,
-        graph_bytes=graph_bytes,
+    if device is None:
+        kernels = TritonAttention(
+            config.page_size, cascade=config.cascade, deterministic=config.deterministic
+        )
+        return ModelRunner(model, pool, attention=kernels), Sampler(model.config.vocab_size)
+    from agentkv.engine.run.device_runner import DeviceRunner, prepare
+    from agentkv.engine.run.device_sampler import DeviceSampler
+
+    prepare(model, deterministic=config.deterministic)
+    backend: AttentionBackend
+    if attention == "flashinfer":
+        from agentkv.engine.attention.flashinfer import FlashInferAttention
+
+        backend = FlashInferAttention(config.page_size, device=device.where)
+    else:
+        graphs = config.cuda_graphs and model.config.own and not config.deterministic
+        backend = TritonAttention(
+            config.page_size,
+            device=device.where,
+            cascade=config.cascade,
+            deterministic=config.deterministic,
+            graph_bytes=pool.token_bytes // pool.layers if graphs else 0,
+        )
+    runner = DeviceRunner(
+        model,
+        pool,
+        backend,
+        device,
+        page_size=config.page_size,
+        graphs=config.cuda_graphs,
+        max_running=config.max_running,
+        max_len=max_len,
+    )
+    return runner, DeviceSampler(model.config.vocab_size)
+
+
+def device_tokens(
+    config: EngineConfig, model: LoadedModel, device: Device, bytes_per_token: int, window: int
+) -> int:
+    """Tokens of the pool on `device`, by what is free there once the model is in place."""
+    from agentkv.engine.run.device_runner import prepare
+    from agentkv.engine.run.sizing import device_pool_tokens
+
+    prepare(model, deterministic=config.deterministic)
+    free, total = device.memory()
+    return device_pool_tokens(
+        model.config,
+        model.dtype,
+        bytes_per_token=bytes_per_token,
+        free=free,
+        total=total,
+        share=config.gpu_memory,
+        rows=config.max_batch_tokens,
+        sequences=config.max_running,
+        graphs=config.cuda_graphs,
+        window=window,
+    )
+
+
+def no_bits(config: EngineConfig, attention: str, dtype: str) -> InvalidRequest:
+    """Why `deterministic` cannot be had."""
+    if attention == "cpu":
+        why = f"with attention='cpu' it takes dtype='float32' and a pool of that or fp8 (dtype: {dtype})"
+    elif config.device == "cpu" or attention != "triton":
+        why = "on the CPU, attention='triton' gives it in Triton's interpreter only"
+    else:
+        why = (
+            "this device's matrix library, or this model's own code, does not treat all rows alike"
+        )
+    return InvalidRequest(
+        f"deterministic=True cannot be kept: {why}; and nothing below the pool may be narrower than "
+        f"it (host_kv_dtype is {config.host_kv_dtype!r}).",
+        param="deterministic",
     )

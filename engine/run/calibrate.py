@@ -18,6 +18,7 @@ import torch
 
 from agentkv.engine.kv.pool import KVPool
 from agentkv.engine.model.load import LoadedModel
+from agentkv.engine.model.shard import WHOLE, Shard
 from agentkv.engine.model.weights import Weights
 from agentkv.engine.run.runner import ModelRunner
 from agentkv.engine.sched.batch import ForwardBatch
@@ -61,13 +62,16 @@ TEXTS = (
 )
 
 
-def fp8_scales(model: LoadedModel, tokenizer: Tokenizer, directory: Path) -> torch.Tensor:
+def fp8_scales(
+    model: LoadedModel, tokenizer: Tokenizer, directory: Path, shard: Shard = WHOLE
+) -> torch.Tensor:
     """float32 `[layers, 2, kv_heads]`: the checkpoint's own, or calibrated. The latter runs the
     model over five short texts, on the calling thread."""
     spec, layers = model.specs()[0], len(model.specs())
-    own = of_checkpoint(directory, layers, spec.num_kv_heads)
+    heads = spec.num_kv_heads * shard.world
+    own = of_checkpoint(directory, layers, heads)
     if own is not None:
-        return own
+        return own[:, :, shard.part(heads)].contiguous()
     limit = min(TOKENS, model.config.max_position)
     return calibrate(model, token_ids(tokenizer, model.config.vocab_size, limit))
 
@@ -115,7 +119,12 @@ def calibrate(model: LoadedModel, sequences: Sequence[IntArray]) -> torch.Tensor
     )
     ends = np.cumsum([0, *lengths]).astype(np.int32)
     slots = np.arange(total, dtype=np.int32)
-    ModelRunner(model, pool).forward(
+    attention = None
+    if model.device.type != "cpu":
+        from agentkv.engine.attention.triton import TritonAttention
+
+        attention = TritonAttention(device=model.device, cascade=False)
+    ModelRunner(model, pool, attention=attention).forward(
         ForwardBatch(
             input_ids=np.concatenate(sequences),
             positions=np.concatenate([np.arange(n, dtype=np.int32) for n in lengths]),

@@ -9,14 +9,14 @@ that request's slots: the kernels never read behind a sequence's end, hidden or 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
 
-from agentkv.engine.attention.base import AttentionSpec
-from agentkv.engine.attention.triton import Layout, Shape
+from agentkv.engine.attention.base import AttentionBackend
+from agentkv.engine.attention.triton import Shape, TritonAttention
 from agentkv.engine.device import Device
 from agentkv.engine.kv.pool import KVPool
 from agentkv.engine.model.fused import FIXED_ROWS
@@ -28,33 +28,6 @@ from agentkv.engine.sched.batch import ForwardBatch
 from agentkv.engine.types import IntArray
 from agentkv.kernels.fp8 import FP8
 from agentkv.kernels.kv_store import kv_store
-
-
-class DeviceAttention(Protocol):
-    """What the runner asks of a backend: a plan in two halves, tables between them."""
-
-    page_size: int
-    deterministic: bool
-    bit_exact: bool
-
-    def layout(
-        self,
-        qo_indptr: IntArray,
-        kv_indptr: IntArray,
-        kv_indices: IntArray,
-        shapes: Sequence[Shape] = (),
-    ) -> Layout: ...
-
-    def place(self, layout: Layout, parts: Sequence[torch.Tensor]) -> Any: ...
-
-    def run(
-        self,
-        q: torch.Tensor,
-        kv: torch.Tensor,
-        plan: Any,
-        spec: AttentionSpec,
-        scales: torch.Tensor | None = None,
-    ) -> torch.Tensor: ...
 
 
 def prepare(model: LoadedModel, *, deterministic: bool) -> None:
@@ -75,9 +48,10 @@ class DeviceRunner:
         self,
         model: LoadedModel,
         pool: KVPool,
-        attention: DeviceAttention,
+        attention: AttentionBackend,
         device: Device,
         *,
+        page_size: int,
         graphs: bool,
         max_running: int,
         max_len: int,
@@ -89,9 +63,10 @@ class DeviceRunner:
         self._specs = model.specs()
         self._shapes = [Shape.of(spec, model.dtype, pool.dtype) for spec in self._specs]
         self._staging = Staging(device)
-        own = isinstance(model, Llama)
+        own, kernels = isinstance(model, Llama), isinstance(attention, TritonAttention)
+        fixed = isinstance(attention, TritonAttention) and attention.deterministic
         with torch.inference_mode():
-            least = model.least_rows() if attention.deterministic and own else None
+            least = model.least_rows() if fixed and own else None
         self._rows = least or 1
         self.bit_exact = (
             least is not None
@@ -99,12 +74,12 @@ class DeviceRunner:
             and pool.dtype in (model.dtype, torch.float32, FP8)
         )
         self.graphs: DecodeGraphs | None = None
-        if graphs and own and not attention.deterministic:
+        if graphs and own and kernels and not fixed:
             self.graphs = DecodeGraphs(
                 device,
                 self._staging,
                 self._run,
-                page_size=attention.page_size,
+                page_size=page_size,
                 max_rows=max_running,
                 max_len=max_len,
             )
@@ -114,26 +89,36 @@ class DeviceRunner:
         """float32 logits `[len(batch.logit_rows), vocab]` on the device, in the order of
         `logit_rows`, valid until the next call. Returns before they are computed, unless none are
         wanted: then the step is waited for, so that its time can be taken."""
-        layout = self.attention.layout(
-            batch.qo_indptr, batch.kv_indptr, batch.kv_indices, self._shapes
-        )
+        if not isinstance(self.attention, TritonAttention):
+            plan = self.attention.plan(batch.qo_indptr, batch.kv_indptr, batch.kv_indices)
+            return self._step(batch, [], lambda tables: plan)
+        backend = self.attention
+        layout = backend.layout(batch.qo_indptr, batch.kv_indptr, batch.kv_indices, self._shapes)
         one = layout.one if layout.new is None and layout.shared is None else None
         if self.graphs is not None and one is not None and self.graphs.suits(batch, one):
             return self.graphs.run(batch, one)
+        return self._step(batch, layout.tables, lambda tables: backend.place(layout, tables))
+
+    def _step(
+        self,
+        batch: ForwardBatch,
+        tables: list[IntArray],
+        place: Callable[[list[torch.Tensor]], Any],
+    ) -> torch.Tensor:
+        """Kernel by kernel. `place` makes the plan of `tables` on the device."""
         wanted = len(batch.logit_rows)
-        count = len(batch.input_ids)
-        ids, positions, slots, logit_rows, *tables = self._staging.send(
+        ids, positions, slots, logit_rows, *placed = self._staging.send(
             [
                 _whole(batch.input_ids, self._rows),
                 _whole(batch.positions, self._rows),
                 _whole(batch.out_slots, self._rows, -1),
-                _whole(batch.logit_rows, self._rows) if wanted else batch.logit_rows,
-                *layout.tables,
+                _whole(batch.logit_rows, self._rows),
+                *tables,
             ]
         )
         tokens = Tokens(ids=ids, positions=positions, logit_rows=logit_rows)
-        logits = self._run(tokens, slots, self.attention.place(layout, tables))
-        if not wanted and count:
+        logits = self._run(tokens, slots, place(placed))
+        if not wanted:
             self._device.record().synchronize()
         return logits[:wanted]
 

@@ -15,7 +15,6 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from agentkv.engine.device import Device
 from agentkv.engine.run.sampler import Sampled, Sampler, SampleState, is_greedy, is_plain, logprob
 from agentkv.kernels.sampling import sample
 
@@ -24,10 +23,6 @@ _BELOW_ONE = 1.0 - 2.0**-24
 
 class DeviceSampler(Sampler):
     """`Sampler` for logits on a device."""
-
-    def __init__(self, vocab_size: int, device: Device) -> None:
-        super().__init__(vocab_size)
-        self._device = device
 
     @torch.inference_mode()
     def sample(self, logits: torch.Tensor, states: Sequence[SampleState]) -> list[Sampled]:

@@ -8,6 +8,7 @@ listens on loopback only.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -42,7 +43,9 @@ class Group:
 
     def connect(self, meeting: Path) -> None:
         """Meet the other ranks at a file that all of them name. Waits for them."""
-        store = torch.distributed.FileStore(str(meeting), self.shard.world)
+        from torch.distributed import FileStore  # type: ignore[attr-defined]
+
+        store = FileStore(str(meeting), self.shard.world)
         store.set_timeout(self._limit)
         make = _nccl if self._device.type == "cuda" else _gloo
         try:
@@ -51,7 +54,7 @@ class Group:
             raise PeerLost(f"The ranks did not find each other: {error}") from error
 
     def sum(self, x: torch.Tensor) -> torch.Tensor:
-        self._wait(self._backend.allreduce([x]))
+        self._wait(lambda: self._backend.allreduce([x]))
         return x
 
     def gather(self, x: torch.Tensor) -> list[torch.Tensor]:
@@ -59,14 +62,15 @@ class Group:
         found = [torch.empty_like(x) for _ in range(self.shard.world)] if first else []
         options = torch.distributed.GatherOptions()
         options.rootRank = 0
-        self._wait(self._backend.gather([found] if first else [], [x.contiguous()], options))
+        own, into = [x.contiguous()], [found] if first else []
+        self._wait(lambda: self._backend.gather(into, own, options))
         return found
 
     def most(self, value: int) -> int:
         held = torch.tensor([value], device=self._device)
-        options = torch.distributed.AllreduceOptions()
+        options: Any = torch.distributed.AllreduceOptions()
         options.reduceOp = torch.distributed.ReduceOp.MAX
-        self._wait(self._backend.allreduce([held], options))
+        self._wait(lambda: self._backend.allreduce([held], options))
         return int(held.item())
 
     def fewest(self, value: int) -> int:
@@ -79,9 +83,9 @@ class Group:
         if backend is not None and self._device.type == "cuda":
             backend.abort()
 
-    def _wait(self, work: Any) -> None:
+    def _wait(self, exchange: Callable[[], Any]) -> None:
         try:
-            work.wait()
+            exchange().wait()
         except RuntimeError as error:
             raise PeerLost(f"An exchange between the ranks failed: {error}") from error
 
@@ -89,7 +93,7 @@ class Group:
 def _gloo(store: Any, shard: Shard, limit: timedelta) -> Any:
     from torch.distributed.distributed_c10d import ProcessGroupGloo
 
-    options = ProcessGroupGloo._Options()
+    options = ProcessGroupGloo._Options()  # type: ignore[attr-defined]
     options._timeout = limit
     options._devices = [ProcessGroupGloo.create_device(hostname="127.0.0.1")]
     return ProcessGroupGloo(store, shard.rank, shard.world, options)

@@ -42,7 +42,6 @@ class Kind(IntEnum):
     STEP = 4
     FACTS = 5
     CLOSE = 6
-    HELLO = 10
     LOADED = 11
     READY = 12
     BEAT = 13

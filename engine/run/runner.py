@@ -16,7 +16,8 @@ from agentkv.kernels.fp8 import FP8
 
 class ModelRunner:
     """Runs batches of one model over one pool. Not thread-safe; make it on the thread that uses it
-    (the number of threads it computes with is the creating thread's).
+    (the number of threads it computes with is the creating thread's). On the CPU; elsewhere it works,
+    and `DeviceRunner` is the one that is made for it.
 
     `bit_exact`: a row's logits depend on its own sequence only, to the last bit, whatever else is
     in the batch and wherever its prefill was cut. Promised for models in float32 over a float32 or
@@ -35,7 +36,7 @@ class ModelRunner:
         if attention is None:
             rule, exact = row_rule(self._specs[0])
             attention = CpuAttention(rule, bit_exact=exact)
-        self._attention = attention
+        self.attention = attention
         with torch.inference_mode():
             least = model.least_rows()
         self._rows = least or 1
@@ -62,7 +63,9 @@ class ModelRunner:
             if bool((slots == torch.arange(first, first + count)).all())
             else None
         )
-        plan = self._attention.plan(batch.qo_indptr, batch.kv_indptr, batch.kv_indices)
+        device = self.model.device
+        where = slots.to(device) if run is None else run
+        plan = self.attention.plan(batch.qo_indptr, batch.kv_indptr, batch.kv_indices)
 
         def attend(layer: int, q: torch.Tensor, kv: torch.Tensor) -> torch.Tensor:
             new = kv[:count].transpose(0, 1)
@@ -70,15 +73,15 @@ class ModelRunner:
             # past their own end, weighting with an exact 0, and 0 x inf would be NaN.
             new.nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)
             # Narrowed once, here: a row's own prefill reads back what everybody else will read.
-            self.pool.put(layer, slots if run is None else run, new)
-            return self._attention.run(
+            self.pool.put(layer, where, new)
+            return self.attention.run(
                 q, self.pool.layer(layer), plan, self._specs[layer], self.pool.scales_of(layer)
             )
 
         tokens = Tokens(
-            ids=_padded(batch.input_ids, self._rows),
-            positions=_padded(batch.positions, self._rows),
-            logit_rows=_padded(batch.logit_rows, self._rows if wanted else 0),
+            ids=_padded(batch.input_ids, self._rows).to(device),
+            positions=_padded(batch.positions, self._rows).to(device),
+            logit_rows=_padded(batch.logit_rows, self._rows if wanted else 0).to(device),
         )
         return self.model.forward(tokens, attend)[:wanted]
 

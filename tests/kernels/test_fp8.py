@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from agentkv.engine.kv.mover import copy_slots
+from agentkv.engine.kv.copies import copy_slots
 from agentkv.engine.kv.pool import SLOT_PAD, KVPool, dtype_name, narrower
 from agentkv.kernels.fp8 import FP8, UNIT, decode, digest, encode, widen
 

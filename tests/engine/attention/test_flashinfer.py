@@ -44,7 +44,8 @@ class Wrapper:
         else:
             assert causal
         self.plans += 1
-        self.tables, self.rules = Paged(*tables, page_size=page), rules
+        self.rules = rules
+        self.tables = Paged(tables[0], tables[1], tables[2], tables[3], page)
 
     def run(self, q: torch.Tensor, pool: Any, *, out: torch.Tensor) -> torch.Tensor:
         keys, values = pool
@@ -76,7 +77,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[Wrapper]:
         BatchDecodeWithPagedKVCacheWrapper=maker("decode"),
         BatchPrefillWithPagedKVCacheWrapper=maker("extend"),
     )
-    monkeypatch.setitem(sys.modules, "flashinfer", module)  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "flashinfer", module)
     monkeypatch.setattr(backend, "WORKSPACE", 64)
     return wrappers
 
@@ -103,10 +104,10 @@ class Batch:
         self.q = torch.randn(int(self.qo[-1]) + 3, HEADS, DIM, dtype=torch.bfloat16)
 
     def expected(self, spec: AttentionSpec, scales: torch.Tensor | None = None) -> torch.Tensor:
-        tables = map(torch.from_numpy, (self.qo, self.indptr, self.slots))
+        qo, indptr, slots = map(torch.from_numpy, (self.qo, self.indptr, self.slots))
         return attention_reference(
             self.q[: self.qo[-1]].float(), self.kv if scales is not None else self.kv.float(),
-            Paged(*tables), scale=spec.scale, window=spec.sliding_window, softcap=spec.softcap,
+            Paged(qo, indptr, slots), scale=spec.scale, window=spec.sliding_window, softcap=spec.softcap,
             scales=scales,
         )[0].flatten(1)  # fmt: skip
 
@@ -181,6 +182,6 @@ def test_what_it_has_no_kernel_for(made: list[Wrapper]) -> None:
 
 
 def test_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "flashinfer", None)  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "flashinfer", None)
     with pytest.raises(InvalidRequest, match="pip install flashinfer-python"):
         FlashInferAttention(16, device="cpu")

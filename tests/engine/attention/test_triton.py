@@ -3,6 +3,8 @@ references here; the same comparison runs under the interpreter in tests/kernels
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -81,7 +83,7 @@ def spec(heads: int = 4, kv_heads: int = 2, dim: int = 16, **more: float) -> Att
 )
 @pytest.mark.parametrize("more", [{}, {"sliding_window": 9}, {"softcap": 20.0}])
 def test_every_kind_of_batch(
-    page: int, sizes: list[tuple[int, int]], more: dict[str, float]
+    page: int, sizes: list[tuple[int, int]], more: dict[str, Any]
 ) -> None:
     batch, rule = Batch(sizes, page), spec(**more)
     for deterministic in (False, True):

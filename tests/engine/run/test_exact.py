@@ -129,15 +129,15 @@ def test_broken_numbers_of_one_request_stay_its_own(bench: Bench) -> None:
     slots = np.arange(3000, 3400)
     bench.forward((bench.ids[:100], 0, slots))
     weights = bench.model
-    row = weights._embedding[5].clone()  # type: ignore[attr-defined]
-    weights._embedding[5] = float("inf")  # type: ignore[attr-defined]
+    row = weights.embedding[5].clone()  # type: ignore[attr-defined]
+    weights.embedding[5] = float("inf")  # type: ignore[attr-defined]
     try:
         # Its slots lie right behind the end of the healthy sequence: inside the same tile view.
         bench.forward((np.array([5, 5], dtype=np.int32), 0, np.arange(3101, 3103)))
         for i in range(bench.pool.layers):
             assert bool(torch.isfinite(bench.pool.layer(i).float()).all())
     finally:
-        weights._embedding[5] = row  # type: ignore[attr-defined]
+        weights.embedding[5] = row  # type: ignore[attr-defined]
     assert torch.equal(bench.forward((bench.ids[100:101], 100, slots))[0], bench.cold[100])
 
 

@@ -1,0 +1,170 @@
+"""The process of a rank other than 0: a part of the model, a part of the pool, and what it is told.
+
+    its thread "link"   reads commands, beats, ends the process when rank 0 is gone
+    main thread         runs the commands in order
+
+It ends with rank 0 whatever happens to that: its socket closes when the process does, and where a fork
+of that process keeps the socket open, its parent is another one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import os
+import queue
+import select
+import signal
+import socket
+import sys
+import threading
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from agentkv.engine.config import EngineConfig
+from agentkv.engine.device import find_device
+from agentkv.engine.errors import EngineError
+from agentkv.engine.kv.pool import KV_DTYPES, KVPool
+from agentkv.engine.model.shard import Shard
+from agentkv.engine.model.shard_llama import ShardedLlama
+from agentkv.engine.run.backends import attention_name, device_tokens, make_runner
+from agentkv.engine.run.calibrate import fp8_scales
+from agentkv.engine.run.parallel_facts import Tally
+from agentkv.engine.run.parallel_group import Group, PeerLost
+from agentkv.engine.run.parallel_link import Frame, Frames, Kind, dumps, loads, send, unpack
+from agentkv.engine.text.tokenizer import Tokenizer
+from agentkv.kernels.fp8 import FP8
+
+
+class _Link:
+    """The socket to rank 0. `commands` are what it has sent and was not taken yet."""
+
+    def __init__(self, sock: socket.socket, parent: int) -> None:
+        self._socket = sock
+        self._parent = parent
+        self._lock = threading.Lock()
+        self.commands: queue.SimpleQueue[Frame] = queue.SimpleQueue()
+        self.beat = 1.0
+
+    def start(self) -> None:
+        threading.Thread(target=self._read, name="link", daemon=True).start()
+
+    def say(self, kind: Kind, payload: bytes = b"") -> None:
+        with self._lock:
+            send(self._socket, kind, payload)
+
+    def expect(self, kind: Kind) -> bytearray:
+        """The next command, which must be this one. Ends the process when it is time to close."""
+        got, payload = self.commands.get()
+        if got is Kind.CLOSE:
+            os._exit(0)
+        if got is not kind:
+            raise RuntimeError(f"rank 0 sent {got.name}, and {kind.name} was due")
+        return payload
+
+    def _read(self) -> None:
+        frames, due = Frames(), 0.0
+        try:
+            while True:
+                if time.monotonic() >= due:
+                    if os.getppid() != self._parent:
+                        os._exit(1)
+                    self.say(Kind.BEAT)
+                    due = time.monotonic() + self.beat
+                if not select.select([self._socket], [], [], self.beat)[0]:
+                    continue
+                data = self._socket.recv(1 << 20)
+                if not data:
+                    break
+                for frame in frames.feed(data):
+                    if frame[0] is Kind.CLOSE:
+                        os._exit(0)
+                    self.commands.put(frame)
+        except OSError:
+            pass  # as the end of the stream
+        os._exit(1)
+
+
+class Worker:
+    """One rank's part of the engine."""
+
+    def __init__(self, link: _Link, settings: dict[str, Any]) -> None:
+        self._link = link
+        self._shard = Shard(settings["rank"], settings["world"])
+        link.beat = settings["beat"]
+        torch.set_num_threads(settings["threads"])
+        config = EngineConfig(**settings["config"])
+        directory, dtype = Path(settings["directory"]), getattr(torch, settings["dtype"])
+        device = find_device(config.device)
+        if device is not None:
+            device.adopt()
+        where = torch.device("cpu") if device is None else device.where
+        group = Group(self._shard, where, settings["exchange"])
+        model = ShardedLlama.load_part(directory, group, dtype=dtype, device=where)
+        link.say(Kind.LOADED)
+        link.expect(Kind.JOIN)
+        group.connect(Path(settings["meeting"]))
+        # From here on in the order of rank 0 (`Engine._load`): each of these asks the others.
+        shape = model.config
+        kv_dtype = dtype if config.kv_dtype == "auto" else KV_DTYPES[config.kv_dtype]
+        scales = None
+        if kv_dtype == FP8:
+            scales = fp8_scales(model, Tokenizer.load(directory), directory, self._shard)
+        window = min(config.max_model_len or shape.max_position, shape.max_position)
+        if device is not None and config.pool_tokens is None:
+            token = KVPool.bytes_per_token(
+                shape.num_layers, shape.num_kv_heads, shape.head_dim, kv_dtype
+            )
+            group.fewest(device_tokens(config, model, device, token, window))
+        self._pool = KVPool(
+            layers=shape.num_layers,
+            slots=loads(link.expect(Kind.POOL))["tokens"],
+            kv_heads=shape.num_kv_heads,
+            head_dim=shape.head_dim,
+            dtype=kv_dtype,
+            device=where,
+            scales=scales,
+        )
+        attention = attention_name(config, device)
+        self._runner, _ = make_runner(config, model, self._pool, device, attention, window)
+        self._tally = Tally()
+        link.say(Kind.READY, dumps({"bit_exact": self._runner.bit_exact}))
+
+    def run(self) -> None:
+        """Do as rank 0 says. Does not return."""
+        while True:
+            kind, payload = self._link.commands.get()
+            if kind is Kind.STEP:
+                step, batch = unpack(payload)
+                if step != self._tally.steps & 0x7FFFFFFF:
+                    raise RuntimeError(f"step {step} came, and {self._tally.steps} was due")
+                self._tally.count(batch)
+                self._runner.forward(batch)
+            elif kind is Kind.FACTS:
+                facts = self._tally.facts(self._shard.rank, self._pool)
+                self._link.say(Kind.FACTS, dumps(facts.as_dict()))
+            else:
+                raise RuntimeError(f"rank 0 sent {kind.name}, which has no place here")
+
+
+def main(fd: int, parent: int) -> None:
+    """Entry point. `fd`: this end of the socket; `parent`: rank 0's process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    faulthandler.enable()
+    link = _Link(socket.socket(fileno=fd), parent)
+    link.start()
+    try:
+        Worker(link, loads(link.expect(Kind.SETTINGS))).run()
+    except BaseException as error:
+        known = isinstance(error, EngineError)
+        reason = str(error) if known else f"{type(error).__name__}: {error}"
+        if not known:
+            traceback.print_exc(file=sys.stderr)
+        with contextlib.suppress(OSError):  # rank 0 is gone, and so are we
+            link.say(Kind.FAILED, dumps({"reason": reason, "lost": isinstance(error, PeerLost)}))
+        sys.stderr.flush()
+        os._exit(1)

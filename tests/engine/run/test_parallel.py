@@ -1,0 +1,370 @@
+"""Two ranks over gloo: the same answers as one, from the same slots, and an end for every fault."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from agentkv.engine import Engine, EngineConfig, SamplingParams
+from agentkv.engine.errors import EngineClosed, InvalidRequest, RankFailed
+from agentkv.engine.run import parallel_runner
+from agentkv.engine.run.parallel_link import Frames, Kind, pack, send, unpack
+from agentkv.engine.run.parallel_runner import ParallelRunner
+from agentkv.engine.types import RequestOutput
+
+MODELS: dict[str, tuple[str, dict[str, Any]]] = {
+    "llama": ("LlamaConfig", {"tie_word_embeddings": True}),
+    "qwen3": ("Qwen3Config", {"head_dim": 16, "attention_bias": True}),
+}
+CASES: dict[str, tuple[str, dict[str, Any]]] = {
+    "llama": ("llama", {"page_size": 1, "max_batch_tokens": 512}),
+    "llama-fp8-chunks": ("llama", {"page_size": 16, "max_batch_tokens": 32, "kv_dtype": "fp8"}),
+    "qwen3-chunks": ("qwen3", {"page_size": 16, "max_batch_tokens": 32}),
+    "qwen3-fp8": ("qwen3", {"page_size": 1, "max_batch_tokens": 512, "kv_dtype": "fp8"}),
+}
+GREEDY = SamplingParams(max_tokens=10, temperature=0, ignore_eos=True)
+
+
+@pytest.fixture(scope="module")
+def directory(tiny: Any, tiny_llama_dir: Path, tmp_path_factory: Any) -> Callable[[str], Path]:
+    """Tiny random models with a tokenizer."""
+    vocab = json.loads((tiny_llama_dir / "config.json").read_text())["vocab_size"]
+
+    def make(name: str) -> Path:
+        config, options = MODELS[name]
+        made: Path = tmp_path_factory.mktemp(name)
+        texts = [p for p in tiny_llama_dir.iterdir() if p.name.startswith(("tok", "chat"))]
+        weights = tiny(config, vocab_size=vocab, num_hidden_layers=2, **options)[0]
+        for path in [*texts, *weights.iterdir()]:
+            shutil.copy(path, made / path.name)
+        return made
+
+    return make
+
+
+def start(model: Path, world: int, **options: Any) -> Engine:
+    settings = {
+        "dtype": "float32",
+        "threads": 1,
+        "pool_tokens": 2048,
+        "check_invariants": True,
+        **options,
+    }
+    return Engine(EngineConfig(model=str(model), tensor_parallel=world, **settings))
+
+
+@dataclass
+class Pair:
+    """The same engine with one rank and with two, and all that both have answered."""
+
+    one: Engine
+    two: Engine
+    answers: list[tuple[RequestOutput, RequestOutput]]
+
+    @property
+    def runner(self) -> ParallelRunner:
+        assert isinstance(self.two._runner, ParallelRunner)
+        return self.two._runner
+
+    @property
+    def worker(self) -> int:
+        """The process of rank 1."""
+        assert self.two._parallel is not None
+        (pid,) = self.two._parallel.pids
+        return pid
+
+    def ask(self, *prompts: Any) -> list[tuple[RequestOutput, RequestOutput]]:
+        """Answers of both to prompts that are all there before the first step."""
+        found = []
+        for engine in (self.one, self.two):
+            go = threading.Event()
+            engine._post(lambda go=go: go.wait(60))  # type: ignore[misc]
+            streams = [engine.stream(prompt, GREEDY) for prompt in prompts]
+            go.set()
+            found.append([stream.result(120) for stream in streams])
+        both = list(zip(*found, strict=True))
+        self.answers += both
+        return both
+
+
+@pytest.fixture(scope="module", params=CASES)
+def pair(request: pytest.FixtureRequest, directory: Callable[[str], Path]) -> Iterator[Pair]:
+    name, options = CASES[request.param]
+    model = directory(name)
+    with start(model, 1, **options) as one, start(model, 2, **options) as two:
+        made = Pair(one, two, [])
+        worker = made.worker
+        yield made
+    assert gone(worker)
+
+
+def gone(pid: int, seconds: float = 20.0) -> bool:
+    """Whether a process ends."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+        except OSError:
+            return True
+        if state == "Z":
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def same(both: list[tuple[RequestOutput, RequestOutput]]) -> None:
+    for one, two in both:
+        assert one.token_ids == two.token_ids
+        assert one.cache.cached_tokens == two.cache.cached_tokens
+
+
+def prompts(rng: np.random.Generator, count: int) -> list[Any]:
+    """Prompts that share beginnings of several lengths, as turns of a few conversations do."""
+    roots = [rng.integers(5, 250, n) for n in (40, 75, 130)]
+    made: list[Any] = []
+    for i in range(count):
+        before = roots[i % len(roots)] if i < 6 else made[int(rng.integers(0, len(made)))]
+        made.append(np.concatenate([before[:200], rng.integers(5, 250, int(rng.integers(1, 30)))]))
+    return [p.astype(np.int32) for p in made]
+
+
+def test_the_same_tokens_and_hits(pair: Pair) -> None:
+    for prompt in prompts(np.random.default_rng(11), 20):
+        same(pair.ask(prompt))
+    hits = [one.cache.cached_tokens for one, _ in pair.answers]
+    assert sum(hit >= 32 for hit in hits) >= 12
+    assert pair.two.bit_exact == pair.one.bit_exact
+
+
+def test_a_batch_of_eight(pair: Pair) -> None:
+    before = pair.runner.facts()[0].steps
+    many = prompts(np.random.default_rng(12), 8)
+    same(pair.ask(*many))
+    again = pair.ask(*many)
+    same(again)
+    assert all(one.cache.cached_tokens >= len(p) - 16 for (one, _), p in zip(again, many, strict=True))
+    assert pair.runner.facts()[0].steps - before < 8 * GREEDY.max_tokens  # type: ignore[operator]
+
+
+def test_both_ranks_ran_the_same_tables(pair: Pair) -> None:
+    """What the tree let rank 0 skip, rank 1 skipped too."""
+    same(pair.ask(*prompts(np.random.default_rng(13), 4)))
+    first, second = pair.two.ranks()
+    assert pair.one.ranks() == []
+    for name in ("steps", "computed_tokens", "reused_tokens", "tables"):
+        assert getattr(first, name) == getattr(second, name)
+    computed = sum(
+        two.cache.prompt_tokens - two.cache.cached_tokens + len(two.token_ids) - 1
+        for _, two in pair.answers
+    )
+    assert first.computed_tokens == computed
+    assert (first.rank, second.rank) == (0, 1)
+    assert (first.pid, second.pid) == (os.getpid(), pair.worker)
+    assert first.kv_heads == second.kv_heads == 1
+    assert first.kv_bytes + second.kv_bytes == pair.one.kv_bytes == pair.two.kv_bytes
+    pair.two.check()
+    pair.runner._tally.count(batch_of(3))
+    with pytest.raises(RankFailed, match="steps is"):
+        pair.two.check()
+    pair.runner._tally.steps -= 1
+
+
+def batch_of(first: int) -> Any:
+    """A batch that nobody scheduled: 40 tokens in slots at the pool's end."""
+    from agentkv.engine.sched.batch import ForwardBatch
+
+    row = np.arange(40, dtype=np.int32)
+    ends = np.array([0, 40], dtype=np.int32)
+    return ForwardBatch(
+        input_ids=first + row,
+        positions=row,
+        out_slots=2000 + row,
+        qo_indptr=ends,
+        kv_indptr=ends,
+        kv_indices=2000 + row,
+        logit_rows=row,
+    )
+
+
+def test_logits_are_close(pair: Pair) -> None:
+    for engine in (pair.one, pair.two):
+        engine.flush()
+    one, two = (
+        e._ask(lambda e=e: e._runner.forward(batch_of(5)).clone())  # type: ignore[misc]
+        for e in (pair.one, pair.two)
+    )
+    assert one.shape == two.shape
+    assert torch.allclose(one, two, atol=1e-4, rtol=1e-4)
+    assert torch.equal(one.argmax(-1), two.argmax(-1))
+
+
+def running_call(engine: Engine) -> Any:
+    """A call in the middle of its answer."""
+    stream = engine.stream("the tall tower", SamplingParams(max_tokens=1500, ignore_eos=True))
+    next(stream)
+    return stream
+
+
+def test_then_a_fault_ends_it(pair: Pair, request: pytest.FixtureRequest) -> None:
+    """The last test of a pair: its engine is over behind it."""
+    case = request.node.callspec.params["pair"]
+    ranks = pair.two._parallel._ranks  # type: ignore[union-attr]
+    home = ranks.meeting.parent
+    stream = None
+    if case == "llama":  # nobody asks for anything while the process dies
+        os.kill(pair.worker, signal.SIGKILL)
+        reason = r"Rank 1 of 2 \(process \d+\) was ended by SIGKILL"
+        pair.two._worker.join(30)
+    elif case == "llama-fp8-chunks":
+        stream = running_call(pair.two)
+        os.kill(pair.worker, signal.SIGKILL)
+        reason = r"Rank 1 of 2 \(process \d+\) was ended by SIGKILL"
+    elif case == "qwen3-chunks":
+        ranks._patience = 1.5
+        stream = running_call(pair.two)
+        os.kill(pair.worker, signal.SIGSTOP)
+        reason = r"Rank 1 of 2 \(process \d+\) has said nothing for 1.5 seconds"
+    else:
+
+        def broken(batch: Any) -> Any:
+            raise ZeroDivisionError("of rank 0")
+
+        stream = running_call(pair.two)
+        pair.runner.own.forward = broken  # type: ignore[method-assign]
+        reason = "Rank 0 of 2 failed: ZeroDivisionError: of rank 0"
+    if stream is not None:
+        with pytest.raises(EngineClosed, match=f"failed while the call ran: {reason}"):
+            stream.result(60)
+    pair.two._worker.join(30)
+    with pytest.raises(EngineClosed, match=f"The engine failed: {reason}.*create a new one"):
+        pair.two.generate("hello", GREEDY, timeout=30)
+    assert not pair.two.alive
+    assert gone(pair.worker)
+    assert not home.exists()
+
+
+def test_what_a_rank_says_of_its_own_failures(
+    directory: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a step that only rank 1 cannot run, and while it loads."""
+    model = directory("llama")
+    engine = start(model, 2)
+    runner = engine._runner
+    assert isinstance(runner, ParallelRunner)
+    good, bad = batch_of(5), batch_of(100_000)
+    runner._ranks.run = lambda batch: type(runner._ranks).run(  # type: ignore[method-assign]
+        runner._ranks, bad
+    )
+    with pytest.raises(RankFailed, match=r"Rank 1 of 2 .* failed: IndexError: index out of range"):
+        engine._ask(lambda: runner.forward(good))
+    engine._worker.join(30)
+    assert not engine.alive
+    engine.close()
+
+    index = json.loads((model / "config.json").read_text())
+    index["num_hidden_layers"] += 1
+    whole = parallel_runner.ShardedLlama.load_part
+    intact = directory("llama")
+    monkeypatch.setattr(  # rank 0, in this process, finds all that rank 1 lacks
+        parallel_runner.ShardedLlama,
+        "load_part",
+        lambda path, group, **options: whole(intact, group, **options),
+    )
+    (model / "config.json").write_text(json.dumps(index))
+    with pytest.raises(RankFailed, match=r"Rank 1 .* failed: The checkpoint lacks the tensor"):
+        start(model, 2)
+    assert threading.active_count() < 20
+
+
+PROGRAM = """
+import sys
+from agentkv.engine import Engine, SamplingParams
+with Engine(
+    model=sys.argv[1], tensor_parallel=2, threads=1, pool_tokens=1024, dtype="float32"
+) as engine:
+    print(*engine._parallel.pids, flush=True)
+    while True:
+        engine.generate("hello", SamplingParams(max_tokens=100, ignore_eos=True))
+"""
+
+
+def test_no_rank_outlives_rank_0(directory: Callable[[str], Path]) -> None:
+    """Killed, or by Ctrl-C, of a program without `if __name__ == "__main__"`."""
+    model = directory("llama")
+    programs = [
+        subprocess.Popen(
+            [sys.executable, "-c", PROGRAM, str(model)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        for _ in range(2)
+    ]
+    try:
+        workers = []
+        for program in programs:
+            assert program.stdout is not None
+            workers.append(int(program.stdout.readline()))
+        programs[0].kill()
+        os.killpg(programs[1].pid, signal.SIGINT)
+        _, told = programs[1].communicate(timeout=60)
+        assert "KeyboardInterrupt" in told
+        assert all(gone(pid) for pid in workers)
+    finally:
+        for program in programs:
+            program.kill()
+            program.communicate()
+
+
+def test_what_cannot_be_is_refused(
+    directory: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for tier in ({"host_cache": "1GiB"}, {"disk_cache": "x"}, {"remote_cache": "redis://x"}):
+        with pytest.raises(InvalidRequest, match="host_cache, disk_cache and remote_cache"):
+            EngineConfig(tensor_parallel=2, **tier)  # type: ignore[arg-type]
+    with pytest.raises(InvalidRequest, match="at least 1"):
+        EngineConfig(tensor_parallel=0)
+    monkeypatch.setattr(parallel_runner, "Ranks", None)  # no process is started for nothing
+    with pytest.raises(InvalidRequest, match="2 KV heads, which cannot be shared out evenly"):
+        start(directory("llama"), 3)
+
+
+def test_frames_and_batches_arrive_as_they_were_sent() -> None:
+    import socket
+
+    ours, theirs = socket.socketpair()
+    batch = batch_of(7)
+    empty = type(batch)(**{n: getattr(batch, n)[:0] for n in batch.__slots__})
+    sent = [pack(0, batch), pack(1, empty), b"", pack(2**31 + 2, batch)]
+    for payload in sent:
+        send(ours, Kind.STEP, payload)
+    ours.close()
+    frames, found = Frames(), []
+    while data := theirs.recv(13):  # in pieces that end anywhere
+        found += frames.feed(data)
+    theirs.close()
+    assert [kind for kind, _ in found] == [Kind.STEP] * 4
+    assert [bytes(payload) for _, payload in found] == sent
+    for (_, payload), number, wanted in zip(
+        (found[0], found[1], found[3]), (0, 1, 2), (batch, empty, batch), strict=True
+    ):
+        step, got = unpack(payload)
+        assert step == number
+        for name in batch.__slots__:
+            assert getattr(got, name).dtype == np.int32
+            assert np.array_equal(getattr(got, name), getattr(wanted, name))
