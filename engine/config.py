@@ -42,7 +42,7 @@ class EngineConfig:
     available, never more than 64 times the context window; on CUDA see `gpu_memory`).
     `replay_entries`: how many of its own outputs the engine remembers as they were sampled, to feed
     them back as such; 0 encodes every text anew.
-    `host_cache`: bytes of RAM for K/V that leaves the pool (`8GiB`; 0: none). `host_write`: when it is
+    `host_cache`: bytes of RAM for K/V that leaves the pool (`8GiB`; `2x`: twice the pool; 0: none). `host_write`: when it is
     copied there: `back`, when it is evicted; `through`, in the background when it was used
     `host_write_hits` times; `off`.
     `host_kv_dtype`: dtype of what is kept below the pool, on the host and on disk; `auto` is that of
@@ -151,8 +151,8 @@ class EngineConfig:
                 "namespace_quota must be above 0, and at least namespace_floor.",
                 param="namespace_quota",
             )
-        for name in ("host_cache", "disk_size"):
-            bytes_of(getattr(self, name), name)
+        host_bytes(self.host_cache, 0)
+        bytes_of(self.disk_size, "disk_size")
         if self.disk_cache is not None and self.remote_cache is not None:
             raise InvalidRequest(
                 "disk_cache and remote_cache are two places for the same thing; give one of them.",
@@ -194,7 +194,7 @@ class EngineConfig:
                 f"tensor_parallel must be at least 1, got {self.tensor_parallel}.",
                 param="tensor_parallel",
             )
-        if self.tensor_parallel > 1 and (self.stored or bytes_of(self.host_cache, "host_cache")):
+        if self.tensor_parallel > 1 and (self.stored or host_bytes(self.host_cache, 1 << 30)):
             raise InvalidRequest(
                 "tensor_parallel works without host_cache, disk_cache and remote_cache: each process "
                 "has its own part of the K/V, and these tiers take it from one. Leave them out, or "
@@ -216,6 +216,25 @@ _UNITS = {"": 1, "b": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _UNITS |= {f"{u}b": n for u, n in list(_UNITS.items()) if u not in ("", "b")}
 _UNITS |= {"ki": 1 << 10, "mi": 1 << 20, "gi": 1 << 30, "ti": 1 << 40}
 _UNITS |= {f"{u}b": n for u, n in list(_UNITS.items()) if u.endswith("i")}
+
+
+def host_bytes(value: int | str, pool: int) -> int:
+    """Bytes of the host tier: a size as in `bytes_of`, or a multiple of the pool's `pool` bytes, as
+    `2x`. Raises `InvalidRequest`."""
+    text = str(value).strip().lower()
+    if not text.endswith("x"):
+        return bytes_of(value, "host_cache")
+    try:
+        ratio = float(text[:-1])
+    except ValueError:
+        ratio = -1.0
+    if not 0 <= ratio <= 1000:
+        raise InvalidRequest(
+            f"host_cache must be a size such as 8GiB, or a multiple of the pool such as 2x, got "
+            f"{value!r}.",
+            param="host_cache",
+        )
+    return int(ratio * pool)
 
 
 def bytes_of(value: int | str, param: str) -> int:

@@ -25,7 +25,7 @@ import numpy as np
 import torch
 
 from agentkv.engine.call import Call, Sequel, tiers_of
-from agentkv.engine.config import EngineConfig, bytes_of
+from agentkv.engine.config import EngineConfig, host_bytes
 from agentkv.engine.device import find_device
 from agentkv.engine.errors import (
     ContextLengthExceeded,
@@ -147,7 +147,7 @@ class Engine:
         shape = model.config
         kv_dtype = dtype if config.kv_dtype == "auto" else KV_DTYPES[config.kv_dtype]
         lower = config.prefix_cache and bool(
-            bytes_of(config.host_cache, "host_cache") or config.stored
+            host_bytes(config.host_cache, 1 << 30) or config.stored
         )
         host_dtype = KV_DTYPES.get(config.host_kv_dtype, kv_dtype) if lower else kv_dtype
         self.model_name = config.served_name or config.model.rstrip("/").rsplit("/", 1)[-1]

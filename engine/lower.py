@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from agentkv.engine.config import EngineConfig, bytes_of
+from agentkv.engine.config import EngineConfig, bytes_of, host_bytes
 from agentkv.engine.device import Device
 from agentkv.engine.errors import InvalidRequest
 from agentkv.engine.kv.backed import TIERS, BackedTree
@@ -56,7 +56,8 @@ class LowerTiers:
         self.lossy = narrower(dtype, pool.dtype)
         """What comes back is not always, to the last bit, what was computed."""
         token = KVPool.bytes_per_token(pool.layers, pool.kv_heads, pool.head_dim, dtype)
-        wanted = bytes_of(config.host_cache, "host_cache") or min(STAGING_BYTES, pool.slots * token)
+        whole = pool.slots * token
+        wanted = host_bytes(config.host_cache, whole) or min(STAGING_BYTES, whole)
         available = available_bytes()
         if wanted > available * 3 // 4:
             raise InvalidRequest(

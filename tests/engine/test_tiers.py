@@ -266,3 +266,12 @@ def test_the_disk_keeps_within_its_size(make_engine: MakeEngine, tmp_path: Path)
         for seed in range(20, 30)
     ]
     assert any(hits) and not all(hits)
+
+
+def test_the_host_tier_as_a_multiple_of_the_pool(make_engine: MakeEngine) -> None:
+    engine = make_engine(pool_tokens=POOL, host_cache="2.5x")
+    assert engine.stats()["tiers"]["host"]["capacity_tokens"] == 2.5 * POOL
+    assert make_engine(pool_tokens=POOL, host_cache="0x").stats()["tiers"] == {}
+    for wrong in ("x", "-1x", "nanx", "1e9x", "2y"):
+        with pytest.raises(InvalidRequest, match="host_cache"):
+            make_engine(pool_tokens=POOL, host_cache=wrong)
