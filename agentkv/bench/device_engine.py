@@ -119,14 +119,14 @@ class Bench:
             if name == "deterministic":
                 batches = tuple(b for b in batches if b <= MOST_DETERMINISTIC)
             tokens = max(batches) * (s.engine_context + self._new + 2 * PAGE)
-            with self.run.case(section, f"engine: a pool of {tokens} tokens, {name}"):
-                with self.loop(setting, tokens=tokens, running=max(batches)) as loop:
-                    for count in batches:
-                        with self.run.case(section, f"engine: decode, {name}, {count} sequences"):
-                            found = self._decode(loop, prompts[:count])
-                            section.add(
-                                setting=name, batch=count, context=s.engine_context, **found
-                            )
+            with (
+                self.run.case(section, f"engine: a pool of {tokens} tokens, {name}"),
+                self.loop(setting, tokens=tokens, running=max(batches)) as loop,
+            ):
+                for count in batches:
+                    with self.run.case(section, f"engine: decode, {name}, {count} sequences"):
+                        found = self._decode(loop, prompts[:count])
+                        section.add(setting=name, batch=count, context=s.engine_context, **found)
 
     def shared(self, section: Section) -> None:
         """A batch that shares a long prefix: the cascade against reading it for each sequence."""
@@ -157,12 +157,14 @@ class Bench:
 
     def _decode(self, loop: Loop, prompts: list[IntArray]) -> dict[str, Any]:
         requests = loop.decoding(prompts, self._new)
-        loop.steps(WARM_STEPS)
-        replays = loop.replays
-        step = statistics.median(loop.steps(self.sizes.engine_steps))
-        replayed = loop.replays - replays
-        kernels = self._kernel_seconds(loop)
-        loop.stop(requests)
+        try:
+            loop.steps(WARM_STEPS)
+            replays = loop.replays
+            step = statistics.median(loop.steps(self.sizes.engine_steps))
+            replayed = loop.replays - replays
+            kernels = self._kernel_seconds(loop)
+        finally:
+            loop.stop(requests)
         count = len(prompts)
         length = statistics.mean(map(len, prompts))
         read = step_bytes(self.sizes.model, self.model.dtype)

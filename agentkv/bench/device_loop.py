@@ -83,8 +83,12 @@ class Loop:
         step = self.scheduler.schedule()
         if step is None:
             return False
-        with torch.inference_mode():
-            best = iter(self.runner.forward(step.batch).argmax(dim=-1).tolist())
+        try:
+            with torch.inference_mode():
+                best = iter(self.runner.forward(step.batch).argmax(dim=-1).tolist())
+        except Exception:
+            self.scheduler.drop(step)
+            raise
         self.scheduler.commit(step, [next(best) if w.samples else None for w in step.works])
         return True
 
@@ -100,7 +104,8 @@ class Loop:
         """Calls of `new` tokens each, run up to where all of them decode."""
         requests = [self.submit(p, new) for p in prompts]
         while any(r.status is Status.WAITING or r.prefilling for r in requests):
-            self.step()
+            if not self.step():
+                raise RuntimeError("the pool has no room for all sequences at once")
         return requests
 
     def steps(self, count: int) -> list[float]:

@@ -82,12 +82,13 @@ class Run:
         progress(what)
         try:
             yield
+        except OutOfTime:
+            raise
         except Exception as error:  # a kernel that this device refuses must not hide the others
             first = (str(error).splitlines() or [""])[0]
             section.failures.append(f"{what}: {type(error).__name__}: {first[:200]}")
             progress(f"failed: {section.failures[-1]}")
-            del error
-            gc.collect()
+        gc.collect()  # what the error held on to
 
     def roof(self, name: str) -> float | None:
         """A roof of this run: `copy` in bytes a second, `matrix` in operations a second."""

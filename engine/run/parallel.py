@@ -82,6 +82,8 @@ class _Rank:
         self.frames = Frames()
         self.said: dict[Kind, bytearray] = {}
         self.heard = time.monotonic()
+        self.busy = 0.0
+        """Seconds that its step takes already."""
         self.gone = False
 
 
@@ -102,6 +104,8 @@ class Ranks:
         self._closing = False
         self._patience = LOADING_SECONDS
         self._step = 0
+        self.step_seconds: float | None = None
+        """Longer than this no step takes; None where that is not known."""
         self.abort: Callable[[], None] = lambda: None
         """Ends exchanges that wait for a rank that is gone, where they do not end by themselves."""
         self._home = Path(tempfile.mkdtemp(prefix="agentkv-ranks-"))
@@ -264,7 +268,9 @@ class Ranks:
             one.heard = time.monotonic()
             one.gone = not data
             for kind, payload in one.frames.feed(data):
-                if kind is not Kind.BEAT:
+                if kind is Kind.BEAT:
+                    one.busy = loads(payload)
+                else:
                     one.said[kind] = payload
             self._said.notify_all()
 
@@ -274,6 +280,11 @@ class Ranks:
         for one in silent:
             return self._failure_of(
                 one, f"has said nothing for {self._patience:g} seconds; it was ended"
+            )
+        stuck = [one for one in self._ranks if self.step_seconds and one.busy > self.step_seconds]
+        for one in stuck:
+            return self._failure_of(
+                one, f"has been in one step for {one.busy:.0f} seconds; it was ended"
             )
         gone = [one for one in self._ranks if one.gone or Kind.FAILED in one.said]
         if not gone:

@@ -110,6 +110,9 @@ class Parallel:
         own = asdict(config)
         on = [where.type if where.type == "cpu" else f"cuda:{first + r}" for r in range(world)]
         self._ranks = Ranks([{**common, "config": own | {"device": d}} for d in on[1:]], failed)
+        if where.type == "cuda":
+            # NCCL queues an exchange and returns, so that nobody notices who never comes to it.
+            self._ranks.step_seconds = self._ranks.exchange_seconds
 
     @property
     def pids(self) -> list[int]:

@@ -49,6 +49,8 @@ class _Link:
         self._lock = threading.Lock()
         self.commands: queue.SimpleQueue[Frame] = queue.SimpleQueue()
         self.beat = 1.0
+        self.since: float | None = None
+        """When the command began that is being run."""
 
     def start(self) -> None:
         threading.Thread(target=self._read, name="link", daemon=True).start()
@@ -73,7 +75,9 @@ class _Link:
                 if time.monotonic() >= due:
                     if os.getppid() != self._parent:
                         os._exit(1)
-                    self.say(Kind.BEAT)
+                    began = self.since
+                    busy = 0.0 if began is None else time.monotonic() - began
+                    self.say(Kind.BEAT, dumps(busy))
                     due = time.monotonic() + self.beat
                 if not select.select([self._socket], [], [], self.beat)[0]:
                     continue
@@ -99,7 +103,7 @@ class Worker:
         torch.set_num_threads(settings["threads"])
         config = EngineConfig(**settings["config"])
         directory, dtype = Path(settings["directory"]), getattr(torch, settings["dtype"])
-        device = find_device(config.device)
+        self._device = device = find_device(config.device)
         if device is not None:
             device.adopt()
         where = torch.device("cpu") if device is None else device.where
@@ -143,7 +147,11 @@ class Worker:
                 if step != self._tally.steps & 0x7FFFFFFF:
                     raise RuntimeError(f"step {step} came, and {self._tally.steps} was due")
                 self._tally.count(batch)
+                self._link.since = time.monotonic()
                 self._runner.forward(batch)
+                if self._device is not None:
+                    self._device.record().synchronize()
+                self._link.since = None
             elif kind is Kind.FACTS:
                 facts = self._tally.facts(self._shard.rank, self._pool)
                 self._link.say(Kind.FACTS, dumps(facts.as_dict()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -255,6 +256,9 @@ def test_the_disk_keeps_within_its_size(make_engine: MakeEngine, tmp_path: Path)
     engine = make_engine(**options)
     for seed in range(20, 30):
         engine.generate(prompt(seed, 200), GREEDY)
+    end = time.monotonic() + 10
+    while not engine.stats()["tiers"]["disk"]["stored_tokens_total"] and time.monotonic() < end:
+        time.sleep(0.005)  # writing takes its time
     stats = engine.stats()["tiers"]["disk"]
     engine.close()
     total = sum(f.stat().st_size for f in (tmp_path / "groups").iterdir())
