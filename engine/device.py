@@ -15,13 +15,18 @@ from __future__ import annotations
 
 import contextlib
 import math
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import Protocol
 
+import numpy as np
 import torch
 
 from agentkv.engine.errors import InvalidRequest
+
+LARGE = 16 << 20
+"""Bytes of pinned memory from which they are taken one by one."""
 
 Zeros = Callable[[tuple[int, ...], torch.dtype], torch.Tensor]
 """`zeros(shape, dtype)`: where memory comes from."""
@@ -153,8 +158,21 @@ class CudaDevice:
 
     def pinned(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         # As bytes: not every dtype can be filled.
-        raw = torch.zeros(math.prod(shape) * dtype.itemsize, dtype=torch.uint8, pin_memory=True)
+        size = math.prod(shape) * dtype.itemsize
+        if size < LARGE:
+            raw = torch.zeros(size, dtype=torch.uint8, pin_memory=True)
+        else:
+            raw = self._registered(size)
         return raw.view(dtype).view(shape)
+
+    def _registered(self, size: int) -> torch.Tensor:
+        """torch's own pinned memory comes in powers of two, which a host tier cannot afford."""
+        memory = np.zeros(size, dtype=np.uint8)
+        where, library = memory.ctypes.data, torch.cuda.cudart()
+        with torch.cuda.device(self.where):
+            torch.cuda.check_error(library.cudaHostRegister(where, size, 0))
+        weakref.finalize(memory, library.cudaHostUnregister, where)
+        return torch.from_numpy(memory)
 
     def copy(self, source: torch.Tensor, target: torch.Tensor) -> None:
         target.copy_(source, non_blocking=True)

@@ -214,7 +214,7 @@ class Engine:
             self.bit_exact = self.bit_exact and not self._lower.lossy
         if config.deterministic and not self.bit_exact:
             self._close_lower()
-            raise no_bits(config, self.attention_name, self.dtype_name)
+            raise no_bits(config, device, self.attention_name, self.dtype_name)
         self._new_cache()
 
     # -- calls

@@ -5,7 +5,7 @@
     engine    ttft, decode, shared: a model of 8 billion random weights, end to end
 
 A file gets everything measured so far after each section. A run that was cut short goes on from it,
-and repeats the sections that were not completed.
+and repeats the sections that were not completed, or in which something failed.
 """
 
 from __future__ import annotations
@@ -117,8 +117,8 @@ def run(
 
 
 def wanted(state: Run, parts: Sequence[str]) -> list[tuple[str, Callable[[Section], None]]]:
-    """The sections to run, in order: those of `parts` that are not complete, and the roofs that the
-    kernels are measured against."""
+    """The sections to run, in order: those of `parts` that are not done, and the roofs that the kernels
+    are measured against."""
     made: list[device_engine.Bench] = []
 
     def engine(name: str) -> Callable[[Section], None]:
@@ -143,7 +143,7 @@ def wanted(state: Run, parts: Sequence[str]) -> list[tuple[str, Callable[[Sectio
         (name, work[name])
         for name in SECTIONS
         if (name == "roofs" or name.split("/")[0] in parts)
-        and not (name in state.found and state.found[name].complete)
+        and not (name in state.found and state.found[name].done)
     ]
 
 

@@ -24,6 +24,7 @@ from agentkv.bench.device_run import Run, Section
 from agentkv.bench.device_sizes import FP8
 from agentkv.engine.device import Device, find_device
 from agentkv.engine.model.llama import Llama
+from agentkv.engine.sched.request import Status
 from agentkv.engine.types import IntArray
 
 WARM_STEPS = 6
@@ -118,7 +119,7 @@ class Bench:
             batches = s.engine_batches
             if name == "deterministic":
                 batches = tuple(b for b in batches if b <= MOST_DETERMINISTIC)
-            tokens = max(batches) * (s.engine_context + self._new + 2 * PAGE)
+            tokens = max(batches) * (s.engine_context + self._new(prompts) + 2 * PAGE)
             with (
                 self.run.case(section, f"engine: a pool of {tokens} tokens, {name}"),
                 self.loop(setting, tokens=tokens, running=max(batches)) as loop,
@@ -135,7 +136,8 @@ class Bench:
         prompts = [
             np.concatenate((prefix, self.prompt(s.shared_own))) for _ in range(s.shared_batch)
         ]
-        tokens = s.shared_prefix + s.shared_batch * (s.shared_own + self._new + 2 * PAGE)
+        own = s.shared_own + self._new(prompts) + 2 * PAGE
+        tokens = s.shared_prefix + s.shared_batch * own
         for cascade in (True, False):
             name = "on" if cascade else "off"
             what = f"engine: {s.shared_batch} sharing {s.shared_prefix}, cascade {name}"
@@ -148,21 +150,24 @@ class Bench:
                         own=s.shared_own, cascade_steps=loop.cascades, **found,
                     )  # fmt: skip
 
-    @property
-    def _new(self) -> int:
-        """Tokens that a call may give: all steps, and some to spare."""
-        return WARM_STEPS + PROFILED + self.sizes.engine_steps + 8
+    def _new(self, prompts: list[IntArray]) -> int:
+        """Tokens that a call may give: all steps, and those in which the other prompts are computed."""
+        s = self.sizes
+        prefill = -(-sum(map(len, prompts)) // max(1, s.step_tokens - len(prompts))) + len(prompts)
+        return WARM_STEPS + s.engine_steps + PROFILED + prefill
 
     # -- inside
 
     def _decode(self, loop: Loop, prompts: list[IntArray]) -> dict[str, Any]:
-        requests = loop.decoding(prompts, self._new)
+        requests = loop.decoding(prompts, self._new(prompts))
         try:
             loop.steps(WARM_STEPS)
             replays = loop.replays
             step = statistics.median(loop.steps(self.sizes.engine_steps))
             replayed = loop.replays - replays
             kernels = self._kernel_seconds(loop)
+            if any(r.status is not Status.RUNNING for r in requests):
+                raise AssertionError("not all sequences were decoding in all steps")
         finally:
             loop.stop(requests)
         count = len(prompts)

@@ -33,6 +33,11 @@ class Section:
     seconds: float = 0.0
     complete: bool = False
 
+    @property
+    def done(self) -> bool:
+        """Whether there is nothing to repeat."""
+        return self.complete and not self.failures
+
     def add(self, **row: Any) -> None:
         self.rows.append(row)
 
@@ -80,6 +85,7 @@ class Run:
         if self.deadline is not None and time.monotonic() >= self.deadline:
             raise OutOfTime(what)
         progress(what)
+        before = len(section.failures)
         try:
             yield
         except OutOfTime:
@@ -88,7 +94,8 @@ class Run:
             first = (str(error).splitlines() or [""])[0]
             section.failures.append(f"{what}: {type(error).__name__}: {first[:200]}")
             progress(f"failed: {section.failures[-1]}")
-        gc.collect()  # what the error held on to
+        if len(section.failures) > before:
+            gc.collect()  # what the error's frames held on to
 
     def roof(self, name: str) -> float | None:
         """A roof of this run: `copy` in bytes a second, `matrix` in operations a second."""

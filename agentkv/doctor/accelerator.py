@@ -22,6 +22,9 @@ TORCH_RANGE = ">=2.9,<3"
 LEAST_CAPABILITY = 8.0
 """bfloat16 on tensor cores, and the oldest that the kernels are compiled for."""
 
+LEAST_SHARE = 0.5
+"""Part of a GPU's memory that should be free; the engine takes up to 0.9 of it."""
+
 CUDA_TORCH = (
     "pip install --force-reinstall torch --index-url https://download.pytorch.org/whl/cu128"
 )
@@ -106,6 +109,13 @@ def device() -> Finding:
             f"{text}; compute capability {weak[0]['capability']} is below {LEAST_CAPABILITY}, which "
             "the kernels are made for",
             "agentkv serve --device cpu", facts_all,
+        )  # fmt: skip
+    held = [d for d in devices if d["free_bytes"] < LEAST_SHARE * d["memory_bytes"]]
+    if held:
+        return Finding(
+            "device", "warning",
+            f"{text}; others hold much of {held[0]['name']}, and the default pool is what they leave",
+            "nvidia-smi", facts_all,
         )  # fmt: skip
     return Finding("device", "ok", text, facts=facts_all)
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 
@@ -60,3 +61,24 @@ class AttentionBackend(Protocol):
         spec: AttentionSpec,
         scales: torch.Tensor | None = None,
     ) -> torch.Tensor: ...
+
+
+class Tables(Protocol):
+    """The host's half of a plan."""
+
+    @property
+    def tables(self) -> list[IntArray]:
+        """What is needed of it on the device: int32, flat."""
+        ...
+
+
+@runtime_checkable
+class Staged(Protocol):
+    """A backend for an accelerator whose plan comes in two halves: its tables go to the device in
+    between, in one copy with whatever else a step needs there."""
+
+    def layout(self, qo_indptr: IntArray, kv_indptr: IntArray, kv_indices: IntArray) -> Tables: ...
+
+    def place(self, layout: Any, parts: Sequence[torch.Tensor]) -> Any:
+        """The plan, from `layout.tables` on the device, which stay as they are for this step."""
+        ...

@@ -11,6 +11,7 @@ queries and V's into the outputs. Calibrated scales are powers of two, so that t
 from __future__ import annotations
 
 import importlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +19,8 @@ import numpy as np
 import torch
 
 from agentkv.engine.attention.base import AttentionSpec
-from agentkv.engine.attention.triton import Host
+from agentkv.engine.attention.packing import upload
+from agentkv.engine.attention.triton import Host, Layout
 from agentkv.engine.errors import InvalidRequest
 from agentkv.engine.types import IntArray
 
@@ -47,12 +49,16 @@ def library() -> Any:
 
 @dataclass(slots=True)
 class FlashInferPlan:
-    """One batch: rows `[0, decoding)` are one each of a sequence, `[decoding, rows)` new tokens."""
+    """One batch: rows `[0, decoding)` are one each of a sequence, `[decoding, rows)` new tokens.
+
+    `one` and `new` have their tables on the host, which FlashInfer's own plans read, and the pages
+    on the device.
+    """
 
     decoding: int
     rows: int
-    one: Host | None
-    new: Host | None
+    one: tuple[Host, torch.Tensor] | None
+    new: tuple[Host, torch.Tensor] | None
 
 
 class FlashInferAttention:
@@ -71,25 +77,36 @@ class FlashInferAttention:
     def plan(
         self, qo_indptr: IntArray, kv_indptr: IntArray, kv_indices: IntArray
     ) -> FlashInferPlan:
+        layout = self.layout(qo_indptr, kv_indptr, kv_indices)
+        return self.place(layout, upload(layout.tables, self.device))
+
+    def layout(self, qo_indptr: IntArray, kv_indptr: IntArray, kv_indices: IntArray) -> Layout:
+        """The host's part of a plan. FlashInfer's own is made when the first layer of a shape runs."""
         counts = np.diff(qo_indptr)
         longer = np.flatnonzero(counts != 1)
         decoding = len(counts) if not len(longer) else int(longer[0])
-        one = new = None
+        found = Layout(decoding, int(qo_indptr[-1]), 0, None, None, None)
         if decoding:
-            one = Host.of(
-                qo_indptr[: decoding + 1],
-                kv_indptr[: decoding + 1],
-                kv_indices[: kv_indptr[decoding]],
-                self.page_size,
-            )
+            ends = slice(decoding + 1)
+            slots = kv_indices[: kv_indptr[decoding]]
+            found.one = Host.of(qo_indptr[ends], kv_indptr[ends], slots, self.page_size)
+            found.longest = int(found.one.lens.max())
         if decoding < len(counts):
-            new = Host.of(
+            found.new = Host.of(
                 qo_indptr[decoding:] - qo_indptr[decoding],
                 kv_indptr[decoding:] - kv_indptr[decoding],
                 kv_indices[kv_indptr[decoding] :],
                 self.page_size,
             )
-        return FlashInferPlan(decoding, int(qo_indptr[-1]), one, new)
+        return found
+
+    def place(self, layout: Layout, parts: Sequence[torch.Tensor]) -> FlashInferPlan:
+        """The plan, from `layout.tables` on the device."""
+        # Each part's tables are qo_indptr, indptr, pages, last.
+        there = iter(parts[2::4])
+        one = None if layout.one is None else (layout.one, next(there))
+        new = None if layout.new is None else (layout.new, next(there))
+        return FlashInferPlan(layout.decoding, layout.rows, one, new)
 
     def run(
         self,
@@ -115,15 +132,15 @@ class FlashInferAttention:
         shape = (spec, q.dtype, kv.dtype)
         if plan.one is not None:
             rows = slice(0, plan.decoding)
-            self._decode(plan, plan.one, shape).run(q[rows], pool, out=out[rows])
+            self._decode(plan, *plan.one, shape).run(q[rows], pool, out=out[rows])
         if plan.new is not None:
             rows = slice(plan.decoding, plan.rows)
-            self._extend(plan, plan.new, shape).run(q[rows], pool, out=out[rows])
+            self._extend(plan, *plan.new, shape).run(q[rows], pool, out=out[rows])
         if scales is not None:
             out *= values
         return out.flatten(1)
 
-    def _decode(self, plan: FlashInferPlan, host: Host, shape: Shape) -> Any:
+    def _decode(self, plan: FlashInferPlan, host: Host, pages: torch.Tensor, shape: Shape) -> Any:
         spec = shape[0]
         key = ("decode", shape)
         if self._holds(key, plan):
@@ -132,20 +149,20 @@ class FlashInferAttention:
             key, "BatchDecodeWithPagedKVCacheWrapper", use_tensor_cores=spec.group >= TENSOR_CORES
         )
         wrapper.plan(
-            _tensor(host.indptr), _tensor(host.pages).to(self.device), _tensor(host.last),
+            _tensor(host.indptr), pages, _tensor(host.last),
             spec.num_heads, spec.num_kv_heads, spec.head_dim, self.page_size, **_rules(shape),
         )  # fmt: skip
         self._wrappers[key] = (wrapper, plan)
         return wrapper
 
-    def _extend(self, plan: FlashInferPlan, host: Host, shape: Shape) -> Any:
+    def _extend(self, plan: FlashInferPlan, host: Host, pages: torch.Tensor, shape: Shape) -> Any:
         spec = shape[0]
         key = ("extend", shape)
         if self._holds(key, plan):
             return self._wrappers[key][0]
         wrapper = self._wrapper(key, "BatchPrefillWithPagedKVCacheWrapper")
         wrapper.plan(
-            _tensor(host.qo_indptr), _tensor(host.indptr), _tensor(host.pages).to(self.device),
+            _tensor(host.qo_indptr), _tensor(host.indptr), pages,
             _tensor(host.last), spec.num_heads, spec.num_kv_heads, spec.head_dim, self.page_size,
             causal=True, **_rules(shape),
         )  # fmt: skip

@@ -26,7 +26,12 @@ import torch
 from agentkv.engine.attention.base import AttentionSpec
 from agentkv.engine.attention.packing import upload
 from agentkv.engine.types import IntArray
-from agentkv.kernels.cascade_attention import cascade_attention, gain_bound
+from agentkv.kernels.cascade_attention import (
+    CascadePlan,
+    cascade_attention,
+    gain_bound,
+    plan_cascade,
+)
 from agentkv.kernels.decode_attention import decode_attention
 from agentkv.kernels.device import INTERPRETED, arch_of
 from agentkv.kernels.extend_attention import extend_attention, plan_extend
@@ -147,8 +152,9 @@ class TritonPlan:
     shared: torch.Tensor | None
     paged: Paged | None
     new: Paged | None
-    host: Layout | None
-    tiles: dict[Shape, Tiles]
+    host: Layout | None = None
+    tiles: dict[Shape, Tiles] = field(default_factory=dict)
+    cascades: dict[Shape, CascadePlan] = field(default_factory=dict)
 
 
 class TritonAttention:
@@ -220,9 +226,7 @@ class TritonAttention:
     def place(self, layout: Layout, parts: Sequence[torch.Tensor]) -> TritonPlan:
         """The plan, from `layout.tables` on the device."""
         rest = list(parts)
-        plan = TritonPlan(
-            layout.decoding, layout.rows, layout.longest, None, None, None, layout, {}
-        )
+        plan = TritonPlan(layout.decoding, layout.rows, layout.longest, None, None, None, layout)
         if layout.one is not None:
             plan.paged, rest = paged_of(rest, self.page_size), rest[4:]
         if layout.shared is not None:
@@ -250,7 +254,7 @@ class TritonAttention:
                 cascade_attention(
                     part, kv, plan.shared, plan.paged, scale=spec.scale,
                     shared_len=plan.shared.shape[0] * self.page_size, max_kv_len=plan.longest,
-                    window=window, softcap=softcap, scales=scales, out=into,
+                    plan=self._cascade(plan, Shape.of(spec, q.dtype, kv.dtype)), window=window, softcap=softcap, scales=scales, out=into,
                 )  # fmt: skip
             else:
                 decode_attention(
@@ -271,6 +275,24 @@ class TritonAttention:
             return False
         spared = shared * (sequences - 1) * self.graph_bytes
         return not self.graph_bytes or spared >= LAUNCH_BYTES
+
+    def _cascade(self, plan: TritonPlan, shape: Shape) -> CascadePlan:
+        """The pass over the prefix, once for all layers of a shape."""
+        found = plan.cascades.get(shape)
+        if found is None:
+            assert plan.shared is not None and plan.paged is not None
+            found = plan.cascades[shape] = plan_cascade(
+                plan.shared,
+                plan.paged,
+                shared_len=plan.shared.shape[0] * self.page_size,
+                rows=plan.decoding,
+                heads=shape.heads,
+                kv_heads=shape.kv_heads,
+                head_dim=shape.head_dim,
+                q_dtype=shape.q_dtype,
+                kv_dtype=shape.kv_dtype,
+            )
+        return found
 
     def _tiles(self, plan: TritonPlan, shape: Shape) -> Tiles:
         """The list of work, once for all layers of a shape."""

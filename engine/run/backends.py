@@ -130,16 +130,18 @@ def device_tokens(
         share=config.gpu_memory,
         rows=config.max_batch_tokens,
         sequences=config.max_running,
-        graphs=config.cuda_graphs,
+        graphs=config.cuda_graphs and model.config.own and not config.deterministic,
         window=window,
     )
 
 
-def no_bits(config: EngineConfig, attention: str, dtype: str) -> InvalidRequest:
+def no_bits(
+    config: EngineConfig, device: Device | None, attention: str, dtype: str
+) -> InvalidRequest:
     """Why `deterministic` cannot be had."""
     if attention == "cpu":
         why = f"with attention='cpu' it takes dtype='float32' and a pool of that or fp8 (dtype: {dtype})"
-    elif config.device == "cpu" or attention != "triton":
+    elif device is None:
         why = "on the CPU, attention='triton' gives it in Triton's interpreter only"
     else:
         why = (

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from agentkv.engine.attention.base import AttentionBackend
+from agentkv.engine.attention.base import AttentionBackend, Staged
 from agentkv.engine.attention.triton import Shape, TritonAttention
 from agentkv.engine.device import Device
 from agentkv.engine.kv.pool import KVPool
@@ -89,15 +89,18 @@ class DeviceRunner:
         """float32 logits `[len(batch.logit_rows), vocab]` on the device, in the order of
         `logit_rows`, valid until the next call. Returns before they are computed, unless none are
         wanted: then the step is waited for, so that its time can be taken."""
-        if not isinstance(self.attention, TritonAttention):
-            plan = self.attention.plan(batch.qo_indptr, batch.kv_indptr, batch.kv_indices)
-            return self._step(batch, [], lambda tables: plan)
-        backend = self.attention
-        layout = backend.layout(batch.qo_indptr, batch.kv_indptr, batch.kv_indices, self._shapes)
-        one = layout.one if layout.new is None and layout.shared is None else None
-        if self.graphs is not None and one is not None and self.graphs.suits(batch, one):
-            return self.graphs.run(batch, one)
-        return self._step(batch, layout.tables, lambda tables: backend.place(layout, tables))
+        backend, tables = self.attention, (batch.qo_indptr, batch.kv_indptr, batch.kv_indices)
+        if isinstance(backend, TritonAttention):
+            layout = backend.layout(*tables, self._shapes)
+            one = layout.one if layout.new is None and layout.shared is None else None
+            if self.graphs is not None and one is not None and self.graphs.suits(batch, one):
+                return self.graphs.run(batch, one)
+            return self._step(batch, layout.tables, lambda parts: backend.place(layout, parts))
+        if isinstance(backend, Staged):
+            half = backend.layout(*tables)
+            return self._step(batch, half.tables, lambda parts: backend.place(half, parts))
+        plan = backend.plan(*tables)
+        return self._step(batch, [], lambda parts: plan)
 
     def _step(
         self,
@@ -111,7 +114,7 @@ class DeviceRunner:
             [
                 _whole(batch.input_ids, self._rows),
                 _whole(batch.positions, self._rows),
-                _whole(batch.out_slots, self._rows, -1),
+                _whole(batch.out_slots, self._rows),
                 _whole(batch.logit_rows, self._rows),
                 *tables,
             ]

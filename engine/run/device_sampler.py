@@ -4,8 +4,8 @@
     temperature, top-k, top-p, min-p           the sampling kernel, all rows at once
     all else (grammars, penalties, biases)     these rows go to the host, to `Sampler`
 
-The kernel adds up in float32 and `Sampler` in float64: the same seed draws the same numbers, and where
-two tokens meet, the other one may come out.
+A seed draws the same numbers either way. With top-k or top-p they do not pick the same tokens: the kernel
+lays shares out by token, `Sampler` by falling share. The shares are the same.
 """
 
 from __future__ import annotations

@@ -153,7 +153,7 @@ class DecodeGraphs:
         lengths = self._lengths(rows, self._pages)
         ids, positions, slots, indptr, last, pages = unpack(self._tables, lengths)
         paged = Paged(self._count[: rows + 1], indptr, pages, last, self._page)
-        plan = TritonPlan(rows, rows, longest, None, paged, None, None, {})
+        plan = TritonPlan(rows, rows, longest, None, paged, None)
         tokens = Tokens(ids=ids, positions=positions, logit_rows=self._count[:rows])
         return self._forward(tokens, slots, plan)
 

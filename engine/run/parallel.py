@@ -276,16 +276,13 @@ class Ranks:
 
     def _lost(self, now: float) -> RankFailed | None:
         """Why the ranks can no longer work together, once that is known well enough."""
-        silent = [one for one in self._ranks if not one.gone and now - one.heard > self._patience]
-        for one in silent:
-            return self._failure_of(
-                one, f"has said nothing for {self._patience:g} seconds; it was ended"
-            )
-        stuck = [one for one in self._ranks if self.step_seconds and one.busy > self.step_seconds]
-        for one in stuck:
-            return self._failure_of(
-                one, f"has been in one step for {one.busy:.0f} seconds; it was ended"
-            )
+        for one in self._ranks:
+            if not one.gone and now - one.heard > self._patience:
+                why = f"has said nothing for {self._patience:g} seconds; it was ended"
+                return self._failure_of(one, why)
+            if self.step_seconds is not None and one.busy > self.step_seconds:
+                why = f"has been in one step for {one.busy:.0f} seconds; it was ended"
+                return self._failure_of(one, why)
         gone = [one for one in self._ranks if one.gone or Kind.FAILED in one.said]
         if not gone:
             return None

@@ -59,7 +59,9 @@ def test_the_drivers_table_is_read() -> None:
 # -- torch, device, Triton
 
 
-def torch_of(*, version: str = "2.11.0", cuda: str | None = "12.8", gpu: bool = True) -> Any:
+def torch_of(
+    *, version: str = "2.11.0", cuda: str | None = "12.8", gpu: bool = True, free: int = 100
+) -> Any:
     """As much of torch as the checks ask."""
     about = SimpleNamespace(name="NVIDIA H200", major=9, minor=0)
     return SimpleNamespace(
@@ -69,7 +71,7 @@ def torch_of(*, version: str = "2.11.0", cuda: str | None = "12.8", gpu: bool = 
             is_available=lambda: gpu,
             device_count=lambda: 1,
             get_device_properties=lambda index: about,
-            mem_get_info=lambda index: (100 << 30, 140 << 30),
+            mem_get_info=lambda index: (free << 30, 140 << 30),
         ),
     )
 
@@ -97,6 +99,12 @@ def test_a_gpu_with_all_it_needs(pretend: Callable[..., None]) -> None:
     assert [f.status for f in found] == ["ok"] * 3
     assert "CUDA 12.8" in found[0].text
     assert "NVIDIA H200 (100 of 140 GiB free), driver 580.65" in found[1].text
+
+
+def test_a_gpu_that_others_use(pretend: Callable[..., None]) -> None:
+    pretend(torch_of(free=30), [CARD], "3.6.0")
+    found = accelerator.device()
+    assert found.status == "warning" and "30 of 140 GiB free" in found.text
 
 
 def test_a_gpu_and_a_torch_for_cpus(pretend: Callable[..., None]) -> None:

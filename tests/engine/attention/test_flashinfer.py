@@ -19,8 +19,10 @@ from agentkv.engine.attention import flashinfer as backend
 from agentkv.engine.attention.base import AttentionSpec
 from agentkv.engine.attention.flashinfer import FlashInferAttention
 from agentkv.engine.errors import InvalidRequest
+from agentkv.engine.run.staging import Staging
 from agentkv.kernels.paged import Paged
 from agentkv.kernels.paged_attention import attention_reference
+from tests.engine.run.fake_device import FakeDevice
 
 HEADS, KV_HEADS, DIM = 4, 2, 64
 
@@ -163,6 +165,19 @@ def test_one_plan_a_step_for_all_layers_of_a_shape(made: list[Wrapper]) -> None:
     assert len(made) == 4  # decode and extend, for each of two shapes
     assert [w.plans for w in made] == [2] * 4
     assert {w.rules["window_left"] for w in made} == {-1, 7}
+
+
+def test_on_a_devices_runner(made: list[Wrapper]) -> None:
+    """The runner sends the tables to the device itself, in two halves of a plan."""
+    device = FakeDevice()
+    batch, spec = Batch(SIZES["mixed"], 16, torch.bfloat16), spec_of()
+    attention = FlashInferAttention(16, device="cpu")
+    layout = attention.layout(batch.qo, batch.indptr, batch.slots)
+    plan = attention.place(layout, Staging(device).send(layout.tables))
+    rows = int(batch.qo[-1])
+    got = attention.run(batch.q, batch.kv, plan, spec)[:rows]
+    assert torch.allclose(got.float(), batch.expected(spec), atol=2e-2)
+    assert device.log.count("compute: up") == 1
 
 
 def test_groups_of_query_heads_take_tensor_cores(made: list[Wrapper]) -> None:

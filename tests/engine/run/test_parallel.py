@@ -260,46 +260,47 @@ def test_then_a_fault_ends_it(pair: Pair, request: pytest.FixtureRequest) -> Non
     assert not home.exists()
 
 
-def test_what_a_rank_says_of_its_own_failures(
-    directory: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In a step that only rank 1 cannot run, and while it loads."""
-    before = {t.name for t in threading.enumerate()}
-    model = directory("llama")
-    engine = start(model, 2)
-    runner = engine._runner
-    assert isinstance(runner, ParallelRunner)
-    good, bad = batch_of(5), batch_of(100_000)
-    runner._ranks.run = lambda batch: type(runner._ranks).run(  # type: ignore[method-assign]
-        runner._ranks, bad
-    )
-    with pytest.raises(RankFailed, match=r"Rank 1 of 2 .* failed: IndexError: index out of range"):
-        engine._ask(lambda: runner.forward(good))
-    engine._worker.join(30)
-    assert not engine.alive
-    engine.close()
+def test_a_step_that_rank_1_cannot_run(directory: Callable[[str], Path]) -> None:
+    with start(directory("llama"), 2) as engine:
+        runner = engine._runner
+        assert isinstance(runner, ParallelRunner)
+        good, bad = batch_of(5), batch_of(100_000)
+        ranks = runner._ranks
+        told = type(ranks).run
+        ranks.run = lambda batch: told(ranks, bad)  # type: ignore[method-assign]
+        with pytest.raises(RankFailed, match=r"Rank 1 of 2 .* failed: IndexError: index out of"):
+            engine._ask(lambda: runner.forward(good))
+        engine._worker.join(30)
+        assert not engine.alive
 
-    index = json.loads((model / "config.json").read_text())
-    index["num_hidden_layers"] += 1
-    with start(model, 2) as engine:
+
+def test_a_step_that_rank_0_does_not_come_to(directory: Callable[[str], Path]) -> None:
+    with start(directory("llama"), 2) as engine:
         assert engine._parallel is not None
         ranks = engine._parallel._ranks
-        ranks.step_seconds = 1.5  # rank 1 waits in a sum that rank 0 does not come to
-        engine._ask(lambda: ranks.run(good))
+        ranks.step_seconds = 1.5
+        engine._ask(lambda: ranks.run(batch_of(5)))
         engine._worker.join(30)
         with pytest.raises(EngineClosed, match=r"Rank 1 of 2 .* has been in one step for"):
             engine.generate("hello", GREEDY, timeout=30)
 
+
+def test_a_rank_that_cannot_load(
+    directory: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = {t.name for t in threading.enumerate()}
+    broken, intact = directory("llama"), directory("llama")
+    config = json.loads((broken / "config.json").read_text())
+    config["num_hidden_layers"] += 1
+    (broken / "config.json").write_text(json.dumps(config))
     whole = ShardedLlama.load_part
-    intact = directory("llama")
     monkeypatch.setattr(  # rank 0, in this process, finds all that rank 1 lacks
         ShardedLlama,
         "load_part",
         lambda path, group, **options: whole(intact, group, **options),
     )
-    (model / "config.json").write_text(json.dumps(index))
     with pytest.raises(RankFailed, match=r"Rank 1 .* failed: The checkpoint lacks the tensor"):
-        start(model, 2)
+        start(broken, 2)
     assert {t.name for t in threading.enumerate()} <= before
 
 
