@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from agentkv.cli import cache_server
+from agentkv.cli import _cache_server as server
 from agentkv.cli.main import ENVIRONMENT, FINDINGS, USAGE, fail, plain_app
 from agentkv.cli.output import Json, print_json, size
 
@@ -25,7 +25,7 @@ app = plain_app(
     "is loaded.",
     no_args_is_help=True,
 )
-cache_server.add_to(app)
+server.add_to(app)
 
 T = TypeVar("T")
 
@@ -62,8 +62,8 @@ def ls(
 ) -> None:
     """List the groups of a directory, or the nodes of a server: which tokens they hold, never the
     tokens."""
-    if cache_server.is_server(where):
-        return cache_server.nodes(where, limit, json)
+    if server.is_server(where):
+        return server.nodes(where, limit, json)
     from agentkv.engine.kv.inspect import chosen
 
     def show(there: CacheDirectory) -> None:
@@ -82,8 +82,8 @@ def top(
 ) -> None:
     """What is used most. On disk a use counts half after six hours; in a server, what most others
     share comes first."""
-    if cache_server.is_server(where):
-        return cache_server.top(where, limit, json)
+    if server.is_server(where):
+        return server.top(where, limit, json)
     from agentkv.engine.kv.inspect import chosen
 
     def show(there: CacheDirectory) -> None:
@@ -98,8 +98,8 @@ def top(
 @app.command()
 def stats(where: Either, json: Json = False) -> None:
     """Sums: of a directory by model and layout, of a server by tier."""
-    if cache_server.is_server(where):
-        return cache_server.stats(where, json)
+    if server.is_server(where):
+        return server.stats(where, json)
     from agentkv.engine.kv.inspect import totals
 
     def show(there: CacheDirectory) -> None:
@@ -160,8 +160,8 @@ def inspect(
     json: Json = False,
 ) -> None:
     """One group: its header, what it hangs from, and whether it is sound. Or one node of a server."""
-    if cache_server.is_server(where):
-        return cache_server.inspect(where, name, text, json)
+    if server.is_server(where):
+        return server.inspect(where, name, text, json)
     from agentkv.engine.kv.inspect import text_of
 
     if text and tokenizer is None:
@@ -325,7 +325,7 @@ def _read(where: str, show: Callable[[CacheDirectory], T]) -> T:
     """Open a directory and show something of it."""
     from agentkv.engine.kv.inspect import CacheDirectory, CacheUnavailable
 
-    if cache_server.is_server(where):
+    if server.is_server(where):
         fail(f"{where} is a server: this command takes the directory of a disk cache.", USAGE)
     try:
         with CacheDirectory(Path(where)) as there:

@@ -57,7 +57,8 @@ def serve(
         typer.Option(min=1, help="Context window in tokens.", show_default="the model's"),
     ] = None,
     host_cache: Annotated[
-        str, typer.Option(help="RAM for K/V that leaves the pool: 8GiB, or 2x the pool; 0 for none.")
+        str,
+        typer.Option(help="RAM for K/V that leaves the pool: 8GiB, or 2x the pool; 0 for none."),
     ] = "0",
     host_write: Annotated[
         Literal["back", "through", "off"],

@@ -114,7 +114,7 @@ class DeviceRunner:
             [
                 _whole(batch.input_ids, self._rows),
                 _whole(batch.positions, self._rows),
-                _whole(batch.out_slots, self._rows),
+                _whole(batch.out_slots, self._rows, -1),
                 _whole(batch.logit_rows, self._rows),
                 *tables,
             ]

@@ -11,15 +11,9 @@ engine: with the reason that the failing rank gave, not with the lost connection
 
 from __future__ import annotations
 
-import json
-import logging
-import os
 import selectors
 import shutil
-import signal
 import socket
-import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -30,10 +24,9 @@ from typing import Any
 from agentkv.engine.errors import EngineError, RankFailed
 from agentkv.engine.run.parallel_facts import RankFacts
 from agentkv.engine.run.parallel_group import PeerLost
-from agentkv.engine.run.parallel_link import Frames, Kind, dumps, loads, pack, send
+from agentkv.engine.run.parallel_link import Kind, dumps, loads, pack, send
+from agentkv.engine.run.parallel_process import RankProcess
 from agentkv.engine.sched.batch import ForwardBatch
-
-log = logging.getLogger("agentkv.engine")
 
 BEAT_SECONDS = 1.0
 SILENT_SECONDS = 10.0
@@ -49,42 +42,6 @@ REASON_SECONDS = 2.0
 """How long to wait for the failing rank's own reason."""
 
 CLOSE_SECONDS = 3.0
-
-_BOOT = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv[3]); "
-    "from agentkv.engine.run.parallel_worker import main; main(int(sys.argv[1]), int(sys.argv[2]))"
-)
-
-
-class _Rank:
-    """One other rank: its process, our end of its socket, and what it has said."""
-
-    def __init__(self, rank: int) -> None:
-        self.rank = rank
-        ours, theirs = socket.socketpair()
-        path = json.dumps([p or os.getcwd() for p in sys.path])
-        try:
-            # A program of its own rather than a fork, and rather than a second run of the user's
-            # script. A session of its own: Ctrl-C is for rank 0, which ends the others.
-            self.process = subprocess.Popen(
-                [sys.executable, "-c", _BOOT, str(theirs.fileno()), str(os.getpid()), path],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                pass_fds=(theirs.fileno(),),
-                start_new_session=True,
-            )
-        except BaseException:
-            ours.close()
-            raise
-        finally:
-            theirs.close()
-        self.socket = ours
-        self.frames = Frames()
-        self.said: dict[Kind, bytearray] = {}
-        self.heard = time.monotonic()
-        self.busy = 0.0
-        """Seconds that its step takes already."""
-        self.gone = False
 
 
 class Ranks:
@@ -109,11 +66,10 @@ class Ranks:
         self.abort: Callable[[], None] = lambda: None
         """Ends exchanges that wait for a rank that is gone, where they do not end by themselves."""
         self._home = Path(tempfile.mkdtemp(prefix="agentkv-ranks-"))
-        self._ranks: list[_Rank] = []
+        self._ranks: list[RankProcess] = []
         try:
             for rank in range(1, world):
-                self._ranks.append(_Rank(rank))
-                self._ranks[-1].socket.settimeout(SILENT_SECONDS)
+                self._ranks.append(RankProcess(rank, SILENT_SECONDS))
         except BaseException:
             self._end()
             raise
@@ -123,8 +79,8 @@ class Ranks:
             "world": world,
             "beat": BEAT_SECONDS,
             "exchange": self.exchange_seconds,
+            "meeting": str(self.meeting),
         }
-        common["meeting"] = str(self.meeting)
         try:
             for one, own in zip(self._ranks, settings, strict=True):
                 self._tell(one, Kind.SETTINGS, dumps(own | common | {"rank": one.rank}))
@@ -136,6 +92,11 @@ class Ranks:
     def pids(self) -> list[int]:
         """Of the other ranks' processes."""
         return [one.process.pid for one in self._ranks]
+
+    @property
+    def failure(self) -> RankFailed | None:
+        """Why the ranks no longer work, if so."""
+        return self._failure
 
     @property
     def meeting(self) -> Path:
@@ -187,7 +148,8 @@ class Ranks:
                 self._said.wait(0.1)
             if self._failure is not None:
                 return self._failure
-            why = str(error) if isinstance(error, EngineError) else f"{_named(error)}"
+            known = isinstance(error, EngineError)
+            why = str(error) if known else f"{type(error).__name__}: {error}"
             self._failure = RankFailed(f"Rank 0 of {self.world} failed: {why}", rank=0)
             return self._failure
 
@@ -208,7 +170,7 @@ class Ranks:
 
     # -- inside
 
-    def _tell(self, one: _Rank, kind: Kind, payload: bytes) -> None:
+    def _tell(self, one: RankProcess, kind: Kind, payload: bytes) -> None:
         self._must_live()
         try:
             send(one.socket, kind, payload)
@@ -224,12 +186,7 @@ class Ranks:
         """No process, no socket and no file is left."""
         deadline = time.monotonic() + (0 if self._failure else CLOSE_SECONDS)
         for one in self._ranks:
-            try:
-                one.process.wait(max(0.0, deadline - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                one.process.kill()
-                one.process.wait()
-            one.socket.close()
+            one.end(deadline)
         shutil.rmtree(self._home, ignore_errors=True)
 
     def _watch(self) -> None:
@@ -257,7 +214,7 @@ class Ranks:
             self._fail(found)
         return now
 
-    def _read(self, one: _Rank) -> None:
+    def _read(self, one: RankProcess) -> None:
         try:
             data = one.socket.recv(1 << 16)
         except TimeoutError:
@@ -265,48 +222,30 @@ class Ranks:
         except OSError:
             data = b""
         with self._said:
-            one.heard = time.monotonic()
-            one.gone = not data
-            for kind, payload in one.frames.feed(data):
-                if kind is Kind.BEAT:
-                    one.busy = loads(payload)
-                else:
-                    one.said[kind] = payload
+            one.take(data)
             self._said.notify_all()
 
     def _lost(self, now: float) -> RankFailed | None:
         """Why the ranks can no longer work together, once that is known well enough."""
         for one in self._ranks:
             if not one.gone and now - one.heard > self._patience:
-                why = f"has said nothing for {self._patience:g} seconds; it was ended"
-                return self._failure_of(one, why)
+                return self._failure_of(one, f"has said nothing for {self._patience:g} seconds")
             if self.step_seconds is not None and one.busy > self.step_seconds:
-                why = f"has been in one step for {one.busy:.0f} seconds; it was ended"
-                return self._failure_of(one, why)
-        gone = [one for one in self._ranks if one.gone or Kind.FAILED in one.said]
-        if not gone:
+                return self._failure_of(one, f"has been in one step for {one.busy:.0f} seconds")
+        lost = [one for one in self._ranks if one.lost]
+        if not lost:
             return None
-        # Who only lost a connection points at somebody else: give that one a moment to be seen.
-        known = [one for one in gone if not self._only_lost(one)]
-        if not known and now - min(one.heard for one in gone) < REASON_SECONDS / 2:
+        # Who only saw an exchange fail points at somebody else: give that one a moment to be seen.
+        known = [one for one in lost if not one.blames_another]
+        if not known and now - min(one.heard for one in lost) < REASON_SECONDS / 2:
             return None
-        return self._failure_of((known or gone)[0], None)
+        one = (known or lost)[0]
+        return self._failure_of(one, one.why())
 
-    @staticmethod
-    def _only_lost(one: _Rank) -> bool:
-        return Kind.FAILED in one.said and bool(loads(one.said[Kind.FAILED])["lost"])
-
-    def _failure_of(self, one: _Rank, why: str | None) -> RankFailed:
-        if why is None and Kind.FAILED in one.said:
-            why = f"failed: {loads(one.said[Kind.FAILED])['reason']}"
-        if why is None:
-            try:
-                code = one.process.wait(1.0)
-            except subprocess.TimeoutExpired:
-                code = None
-            why = "closed its connection" if code is None else _ended(code)
+    def _failure_of(self, one: RankProcess, why: str) -> RankFailed:
         return RankFailed(
-            f"Rank {one.rank} of {self.world} (process {one.process.pid}) {why}.", rank=one.rank
+            f"Rank {one.rank} of {self.world} (process {one.process.pid}) {why.rstrip('.')}.",
+            rank=one.rank,
         )
 
     def _fail(self, failure: RankFailed) -> None:
@@ -316,20 +255,6 @@ class Ranks:
             self._failure = failure
             self._said.notify_all()
         for one in self._ranks:
-            if one.process.poll() is None:
-                one.process.kill()  # what waits for it in an exchange is told so by its connection
+            one.kill()  # who waits for it in an exchange learns that from its connection
         self.abort()
         self._failed(failure)
-
-
-def _named(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"
-
-
-def _ended(code: int) -> str:
-    if code >= 0:
-        return f"ended with exit code {code} and said no more than what it wrote to standard error"
-    try:
-        return f"was ended by {signal.Signals(-code).name}"
-    except ValueError:
-        return f"was ended by signal {-code}"

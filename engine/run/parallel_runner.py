@@ -18,7 +18,7 @@ from typing import Protocol
 import torch
 
 from agentkv.engine.config import EngineConfig
-from agentkv.engine.errors import InvalidRequest, RankFailed
+from agentkv.engine.errors import EngineError, InvalidRequest, RankFailed
 from agentkv.engine.kv.pool import KVPool
 from agentkv.engine.model.shard import Shard
 from agentkv.engine.model.shard_llama import ShardedLlama, shareable
@@ -149,7 +149,11 @@ class Parallel:
 
     def explain(self, error: BaseException) -> BaseException:
         """What to tell the user of an error while loading: the failing rank's own reason."""
-        return self._ranks.explain(error) if isinstance(error, PeerLost) else error
+        if isinstance(error, PeerLost):
+            return self._ranks.explain(error)
+        if isinstance(error, EngineError):
+            return error
+        return self._ranks.failure or error  # an exchange that was aborted fails in many ways
 
     def close(self) -> None:
         """End the other ranks. Closing twice does nothing."""

@@ -82,9 +82,7 @@ def spec(heads: int = 4, kv_heads: int = 2, dim: int = 16, **more: float) -> Att
     ],
 )
 @pytest.mark.parametrize("more", [{}, {"sliding_window": 9}, {"softcap": 20.0}])
-def test_every_kind_of_batch(
-    page: int, sizes: list[tuple[int, int]], more: dict[str, Any]
-) -> None:
+def test_every_kind_of_batch(page: int, sizes: list[tuple[int, int]], more: dict[str, Any]) -> None:
     batch, rule = Batch(sizes, page), spec(**more)
     for deterministic in (False, True):
         got = batch.by(TritonAttention(page, deterministic=deterministic), rule)
@@ -104,6 +102,21 @@ def test_a_shared_prefix_is_read_once_when_that_is_worth_it(page: int) -> None:
     plan = cascade.plan(batch.qo, batch.kv_indptr, batch.slots)
     assert plan.shared is not None and plan.shared.shape[0] * page == 256
     assert plan.longest == 311 - 256
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_shared_prefix_beside_prompts(page: int) -> None:
+    sizes = [(300, 1), (310, 1), (272, 1), (280, 7), (256, 20)]
+    batch, attention = Batch(sizes, page, shared=256), TritonAttention(page)
+    got = batch.by(attention, spec())
+    assert attention.cascades == 1
+    torch.testing.assert_close(got[: batch.qo[-1]], batch.expected(spec()), atol=2e-6, rtol=2e-5)
+    # By tables that the device has already.
+    shape = backend.Shape.of(spec(), torch.float32, torch.float32)
+    layout = attention.layout(batch.qo, batch.kv_indptr, batch.slots, [shape, shape])
+    plan = attention.place(layout, [torch.from_numpy(t.copy()) for t in layout.tables])
+    assert set(plan.tiles) == {shape} and plan.tiles[shape].work.shape[1] == 3
+    assert torch.equal(attention.run(batch.q, batch.kv, plan, spec()), got)
 
 
 @pytest.mark.parametrize(

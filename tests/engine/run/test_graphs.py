@@ -45,6 +45,7 @@ class Bench:
             )
         ]
         lens = paged.kv_lens()
+        assert bool((paged.kv_indptr.diff() >= 0).all()) and bool((lens[slots < 0] == 0).all())
         both = (tokens.ids, tokens.positions, slots, torch.tensor(sums) + 1000 * lens)
         return torch.stack([x[tokens.logit_rows.long()].float() for x in both], dim=1)
 

@@ -13,18 +13,23 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from agentkv.engine.config import EngineConfig
 from agentkv.engine.errors import InvalidRequest, UnsupportedModel
 from agentkv.engine.kv.pool import KVPool
 from agentkv.engine.model.config import ModelConfig
 from agentkv.engine.model.linear import Linear
 from agentkv.engine.model.llama import Llama
-from agentkv.engine.model.load import load_model
+from agentkv.engine.model.load import LoadedModel, load_model
 from agentkv.engine.model.shard import Shard, ShardWeights
 from agentkv.engine.model.shard_llama import ShardedLlama, shareable
 from agentkv.engine.model.weights import Weights
+from agentkv.engine.run.backends import make_runner
 from agentkv.engine.run.calibrate import calibrate, fp8_scales
+from agentkv.engine.run.device_runner import DeviceRunner, prepare
 from agentkv.engine.run.parallel_group import Group, PeerLost
 from agentkv.engine.run.runner import ModelRunner
+from agentkv.kernels.fp8 import FP8
+from tests.engine.run.fake_device import FakeDevice
 
 T = TypeVar("T")
 CPU = torch.device("cpu")
@@ -59,14 +64,17 @@ def together(world: int, meeting: Path, work: Callable[[Group], T]) -> list[T]:
         return [f.result() for f in [pool.submit(one, rank) for rank in range(world)]]
 
 
-def pool_of(model: Any, slots: int = 256) -> KVPool:
+def pool_of(
+    model: LoadedModel, dtype: torch.dtype = torch.float32, scales: torch.Tensor | None = None
+) -> KVPool:
     c = model.config
     return KVPool(
         layers=c.num_layers,
-        slots=slots,
+        slots=256,
         kv_heads=c.num_kv_heads,
         head_dim=c.head_dim,
-        dtype=torch.float32,
+        dtype=dtype,
+        scales=scales,
     )
 
 
@@ -117,6 +125,51 @@ def test_parts_give_what_the_whole_gives(
             mine = wanted.layer(layer)[:, used, rank * heads : (rank + 1) * heads]
             assert mine.abs().max() > 0.1
             assert torch.allclose(pool.layer(layer)[:, used], mine, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+@pytest.mark.parametrize("kv", ["auto", "fp8"])
+def test_ranks_on_devices(
+    kv: str, deterministic: bool, tiny: Any, part: Any, batch: Any, paged: Any, tmp_path: Path
+) -> None:
+    """The code of a GPU's path, on devices that are none: fused kernels, tables, padded rows."""
+    path = tiny("Qwen3Config", head_dim=16, attention_bias=True)[0]
+    config = EngineConfig(page_size=16, cuda_graphs=False, deterministic=deterministic)
+    rng = np.random.default_rng(4)
+    ids, others = (rng.integers(3, 131, n).astype(np.int32) for n in (70, 90))
+    slots = paged(rng, 176, 16, 256)
+    mine, theirs = slots[:80], slots[80:]
+    steps = [
+        batch(part(ids[:50], 0, mine), part(others[:33], 0, theirs)),
+        batch(part(ids[50:51], 50, mine), part(others[33:80], 33, theirs), all_rows=False),
+        *(
+            batch(part(ids[i : i + 1], i, mine), part(others[i + 29 : i + 30], i + 29, theirs))
+            for i in range(51, 57)
+        ),
+    ]
+
+    def run(model: LoadedModel, device: FakeDevice) -> list[torch.Tensor]:
+        prepare(model, deterministic=deterministic)
+        scales = calibrate(model, [others]) if kv == "fp8" else None
+        pool = pool_of(model, dtype=torch.float32 if scales is None else FP8, scales=scales)
+        own, _ = make_runner(config, model, pool, device, "triton", 256)
+        assert isinstance(own, DeviceRunner)
+        found = [own.forward(step).clone() for step in steps]
+        device.check()
+        return found
+
+    expected = run(load_model(path, dtype=torch.float32), FakeDevice())
+
+    def work(group: Group) -> list[torch.Tensor]:
+        model = ShardedLlama.load_part(path, group, dtype=torch.float32, device=CPU)
+        return run(model, FakeDevice())
+
+    first, second = together(2, tmp_path / "meeting", work)
+    for got, none, want in zip(first, second, expected, strict=True):
+        assert none.shape == (len(want), 0)
+        # A number at the edge of two FP8 codes may be stored as either.
+        assert torch.allclose(got, want, atol=1e-2 if kv == "fp8" else 1e-4, rtol=1e-4)
+        assert torch.equal(got.argmax(-1), want.argmax(-1))
 
 
 def test_a_rank_reads_its_part_only(

@@ -6,6 +6,7 @@ Run by tests/kernels/test_interpreted.py; by hand: TRITON_INTERPRET=1 pytest <th
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,21 @@ from tests.kernels.interpreter import cases  # noqa: F401  (patches the interpre
 Make = Callable[..., Engine]
 CHUNK = 20
 """Budget of a step: prompts of 32 tokens are cut, and share steps with tokens being decoded."""
+
+
+TILES = """
+[decode.interpreter.64]
+8 = [16, 32, 4, 1, 32, 4]
+32 = [16, 32, 4, 1, 32, 4]
+"""
+
+
+@pytest.fixture(autouse=True)
+def short_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Decoding cuts its keys into pieces of 32, so that these short prompts have several."""
+    table = tmp_path / "tiles.toml"
+    table.write_text(TILES)
+    monkeypatch.setenv("AGENTKV_TUNING", str(table))
 
 
 def ids(count: int, seed: int) -> list[int]:
