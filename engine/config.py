@@ -62,7 +62,8 @@ class EngineConfig:
     `pin_share`, `pause_share`: shares of the pool that pins, and paused sessions, may keep.
     `namespace_floor`: share of the pool that each salt (each API key) keeps against the others;
     `namespace_quota`: share above which a salt's own prefixes leave first.
-    `max_batch_tokens`: token budget of one step; long prompts are prefilled in chunks of it.
+    `max_batch_tokens`: token budget of one step; long prompts are prefilled in chunks of it. The default
+    suits a CPU; a GPU wants some 8192 to be busy.
     `tensor_parallel`: processes (on CUDA: as many GPUs, from `device` on) that share out the model's
     heads and columns. `threads` is then that of each.
     `check_invariants`: verify page conservation after every step (tests; costs a walk a step).
@@ -192,6 +193,12 @@ class EngineConfig:
         if self.tensor_parallel < 1:
             raise InvalidRequest(
                 f"tensor_parallel must be at least 1, got {self.tensor_parallel}.",
+                param="tensor_parallel",
+            )
+        if self.tensor_parallel > 2 and self.deterministic:
+            raise InvalidRequest(
+                "deterministic=True takes tensor_parallel 1 or 2: in which order three or more ranks' "
+                "numbers are added depends on the batch.",
                 param="tensor_parallel",
             )
         if self.tensor_parallel > 1 and (self.stored or host_bytes(self.host_cache, 1 << 30)):

@@ -41,16 +41,14 @@ class Event(Protocol):
 
 
 class Graph(Protocol):
-    """Recorded work. `result` holds what the last replay computed, until the next one."""
-
-    result: torch.Tensor
+    """Recorded work."""
 
     def replay(self) -> None:
         """Queue all of it on the current stream."""
         ...
 
     def release(self) -> None:
-        """Give its memory back. Work that is under way still ends."""
+        """Give it up. Work that is under way still ends."""
         ...
 
 
@@ -83,9 +81,14 @@ class Device(Protocol):
         """The current stream goes on once the event has passed."""
         ...
 
-    def capture(self, work: Callable[[], torch.Tensor]) -> Graph:
+    def capture(self, work: Callable[[], None]) -> Graph:
         """Record the kernels that `work` queues, running none of them. `work` must have run before,
         and may neither wait for the device nor copy from the host."""
+        ...
+
+    def graph_bytes(self) -> int:
+        """Bytes that graphs hold. They share their memory, so it comes back when all of them are
+        given up, and not before."""
         ...
 
     def memory(self) -> tuple[int, int]:
@@ -124,9 +127,8 @@ def find_device(name: str) -> Device | None:
 class CudaGraph:
     """`Graph` by CUDA."""
 
-    def __init__(self, graph: torch.cuda.CUDAGraph, result: torch.Tensor) -> None:
+    def __init__(self, graph: torch.cuda.CUDAGraph) -> None:
         self._graph = graph
-        self.result = result
 
     def replay(self) -> None:
         self._graph.replay()
@@ -143,8 +145,8 @@ class CudaDevice:
         with torch.cuda.device(self.where):
             self._compute = torch.cuda.Stream()
             self._copies = torch.cuda.Stream()
-            # All graphs share one pool of memory: only one runs at a time, and what it leaves behind
-            # is read before the next one is started.
+            # All graphs share one pool of memory: only one runs at a time, and none leaves anything
+            # behind there.
             self._graphs = torch.cuda.graph_pool_handle()
 
     def adopt(self) -> None:
@@ -186,12 +188,17 @@ class CudaDevice:
         assert isinstance(event, torch.cuda.Event)
         torch.cuda.current_stream(self.where).wait_event(event)
 
-    def capture(self, work: Callable[[], torch.Tensor]) -> Graph:
+    def capture(self, work: Callable[[], None]) -> Graph:
         graph = torch.cuda.CUDAGraph()
         # Other threads may copy meanwhile: only what this thread does is held to the rules.
         with torch.cuda.graph(graph, pool=self._graphs, capture_error_mode="thread_local"):
-            result = work()
-        return CudaGraph(graph, result)
+            work()
+        return CudaGraph(graph)
+
+    def graph_bytes(self) -> int:
+        pool = tuple(self._graphs)
+        segments = torch.cuda.memory_snapshot()
+        return sum(s["total_size"] for s in segments if tuple(s["segment_pool_id"]) == pool)
 
     def memory(self) -> tuple[int, int]:
         free, total = torch.cuda.mem_get_info(self.where)

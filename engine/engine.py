@@ -856,7 +856,7 @@ class Engine:
         row = np.arange(count, dtype=np.int32)
         ends = np.array([0, count], dtype=np.int32)
         with torch.inference_mode():
-            self._runner.forward(
+            logits = self._runner.forward(
                 ForwardBatch(
                     input_ids=row % np.int32(self.vocab_size),
                     positions=row,
@@ -867,6 +867,7 @@ class Engine:
                     logit_rows=row[-1:],
                 )
             )
+            logits.cpu()  # a device is waited for
 
     def _new_cache(self) -> None:
         config = self.config

@@ -12,6 +12,7 @@ Triton is imported only where it is used.
 
 from __future__ import annotations
 
+import importlib.util
 from typing import TYPE_CHECKING
 
 from agentkv.engine.attention.base import AttentionBackend
@@ -31,7 +32,13 @@ def attention_name(config: EngineConfig, device: Device | None) -> str:
     """`cpu`, `triton` or `flashinfer`. Raises `InvalidRequest` for what cannot be."""
     name = config.attention
     if name == "auto":
-        return "cpu" if device is None else "triton"
+        name = "cpu" if device is None else "triton"
+    if device is not None and importlib.util.find_spec("triton") is None:
+        raise InvalidRequest(
+            "A GPU needs Triton, which torch's builds for CUDA and ROCm bring along: install torch "
+            "from there, or triton 3.6 or newer. device='cpu' runs without.",
+            param="device",
+        )
     if name == "cpu" and device is not None:
         raise InvalidRequest(
             "attention='cpu' works on CPU tensors; with a GPU it is 'triton' or 'flashinfer'.",
@@ -116,6 +123,7 @@ def device_tokens(
     config: EngineConfig, model: LoadedModel, device: Device, bytes_per_token: int, window: int
 ) -> int:
     """Tokens of the pool on `device`, by what is free there once the model is in place."""
+    from agentkv.engine.attention.triton import SPLIT
     from agentkv.engine.run.device_runner import prepare
     from agentkv.engine.run.sizing import device_pool_tokens
 
@@ -132,6 +140,7 @@ def device_tokens(
         sequences=config.max_running,
         graphs=config.cuda_graphs and model.config.own and not config.deterministic,
         window=window,
+        pieces=-(-window // SPLIT) if config.deterministic else 1,
     )
 
 

@@ -6,9 +6,11 @@ K and V are not written) and a sequence of no page (its attention reads nothing 
 
     batch of 5, lengths up to 700 -> padded to 8 rows, bound 1024
 
-A graph reads its tables from one piece of memory that all graphs share: their addresses never change,
-and each step's copy brings new contents. Graphs are recorded when a shape comes up the second time, and
-those that were not used for the longest time go when there are too many, or they take too much memory.
+A graph reads its tables from one piece of memory that all graphs share, and writes its logits to another:
+their addresses never change, and each step's copy brings new contents. Graphs are recorded when a shape
+comes up the second time. When there are too many, the one that was not used for the longest time goes.
+What they compute with in between is in memory that they share, too, and that only comes back as a whole:
+when it is too much, all of them go, and those that are still needed are recorded again.
 """
 
 from __future__ import annotations
@@ -16,7 +18,6 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -35,14 +36,17 @@ log = logging.getLogger("agentkv.engine")
 MOST_ROWS = 512
 """Larger batches keep the device busy without."""
 
-MOST_GRAPHS = 48
-MOST_BYTES = 2 << 30
-"""Limits of all graphs together; what they take is set aside when the pool is sized."""
+MOST_GRAPHS = 64
+MOST_BYTES = 1 << 30
+"""What all graphs together may hold, logits apart; set aside when the pool is sized."""
 
 MOST_PAGES = 1 << 22
 """Entries of the page table (16 MiB)."""
 
 LEAST_LENGTH = 1024
+
+Key = tuple[int, int]
+"""Rows and the bound on lengths."""
 
 Forward = Callable[[Tokens, torch.Tensor, TritonPlan], torch.Tensor]
 """`forward(tokens, slots, plan)`: logits, by kernels alone."""
@@ -62,12 +66,6 @@ def padded_length(longest: int) -> int:
     while bound < longest:
         bound *= 4
     return bound
-
-
-@dataclass(slots=True)
-class _Recorded:
-    graph: Graph
-    bytes: int
 
 
 class DecodeGraphs:
@@ -92,7 +90,8 @@ class DecodeGraphs:
         size = places(self._lengths(self._most, self._pages))[1]
         self._tables = torch.zeros(size, dtype=torch.int32, device=device.where)
         self._count = torch.arange(self._most + 1, dtype=torch.int32, device=device.where)
-        self._known: OrderedDict[tuple[int, int], _Recorded | None] = OrderedDict()
+        self._known: OrderedDict[Key, Graph | None] = OrderedDict()
+        self._logits: torch.Tensor | None = None
         self.works = True
         """False once a graph could not be recorded."""
         self.replays = 0
@@ -120,33 +119,21 @@ class DecodeGraphs:
         self._staging.send(self._padded(batch, host, key[0]), self._tables)
         return self._result(key)[:count]
 
-    def _result(self, key: tuple[int, int]) -> torch.Tensor:
+    def _result(self, key: Key) -> torch.Tensor:
         if key not in self._known:
             # Runs it once by itself, which also compiles what is not compiled yet.
             self._known[key] = None
             return self._work(*key)
-        found = self._known[key]
-        if found is None:
-            found = self._record(key)
-            if found is None:
+        graph = self._known[key]
+        if graph is None:
+            graph = self._record(key)
+            if graph is None:
                 return self._work(*key)
-            self._known[key] = found
         self._known.move_to_end(key)
-        self._shrink(key)
-        found.graph.replay()
+        graph.replay()
         self.replays += 1
-        return found.graph.result
-
-    def _record(self, key: tuple[int, int]) -> _Recorded | None:
-        before = self._device.memory()[0]
-        try:
-            graph = self._device.capture(lambda: self._work(*key))
-        except Exception:
-            log.exception("decoding goes on without graphs: one could not be recorded")
-            self.works = False
-            return None
-        self.captures += 1
-        return _Recorded(graph, max(0, before - self._device.memory()[0]))
+        assert self._logits is not None
+        return self._logits[: key[0]]
 
     def _work(self, rows: int, longest: int) -> torch.Tensor:
         """What a graph holds: the whole forward of the padded batch in the tables."""
@@ -155,19 +142,51 @@ class DecodeGraphs:
         paged = Paged(self._count[: rows + 1], indptr, pages, last, self._page)
         plan = TritonPlan(rows, rows, longest, None, paged, None)
         tokens = Tokens(ids=ids, positions=positions, logit_rows=self._count[:rows])
-        return self._forward(tokens, slots, plan)
+        logits = self._forward(tokens, slots, plan)
+        if self._logits is None:
+            self._logits = logits.new_empty((self._most, logits.shape[1]))
+        return logits
 
-    def _shrink(self, keep: tuple[int, int]) -> None:
-        there = [key for key, found in self._known.items() if found is not None and key != keep]
-        taken = sum(found.bytes for found in self._known.values() if found is not None)
-        held = len(there) + 1
-        for key in there:
-            if held <= MOST_GRAPHS and taken <= MOST_BYTES:
-                break
-            found = self._known.pop(key)
-            assert found is not None
-            found.graph.release()
-            held, taken = held - 1, taken - found.bytes
+    def _record(self, key: Key) -> Graph | None:
+        """A new graph; None when there can be none now."""
+
+        def work() -> None:
+            assert self._logits is not None
+            self._logits[: key[0]].copy_(self._work(*key))
+
+        try:
+            graph = self._device.capture(work)
+        except Exception:
+            log.exception("decoding goes on without graphs: one could not be recorded")
+            self._give_up()
+            return None
+        self.captures += 1
+        self._known[key] = graph
+        if self._device.graph_bytes() > MOST_BYTES:
+            if self.held == 1:
+                log.warning(
+                    "decoding goes on without graphs: a single one takes %d bytes", MOST_BYTES
+                )
+                self._give_up()
+            else:
+                self._release(list(self._known))
+            return None
+        there = [
+            other for other, found in self._known.items() if found is not None and other != key
+        ]
+        self._release(there[: max(0, len(there) + 1 - MOST_GRAPHS)])
+        return graph
+
+    def _give_up(self) -> None:
+        self.works = False
+        self._release(list(self._known))
+
+    def _release(self, keys: list[Key]) -> None:
+        """Forget these: what comes up again is recorded again."""
+        for key in keys:
+            graph = self._known.pop(key)
+            if graph is not None:
+                graph.release()
 
     @staticmethod
     def _lengths(rows: int, pages: int) -> list[int]:

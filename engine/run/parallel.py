@@ -69,7 +69,7 @@ class Ranks:
         self._ranks: list[RankProcess] = []
         try:
             for rank in range(1, world):
-                self._ranks.append(RankProcess(rank, SILENT_SECONDS))
+                self._ranks.append(RankProcess(rank, SILENT_SECONDS, self._home))
         except BaseException:
             self._end()
             raise
@@ -167,6 +167,7 @@ class Ranks:
                 pass  # it is gone already
         self._watcher.join()
         self._end()
+        self.abort()  # a group that is left to itself waits for the others when it is collected
 
     # -- inside
 

@@ -40,6 +40,7 @@ class Group:
         self._device = device
         self._limit = timedelta(seconds=seconds)
         self._backend: Any = None
+        self._aborted = False
 
     def connect(self, meeting: Path) -> None:
         """Meet the other ranks at a file that all of them name. Waits for them."""
@@ -78,10 +79,11 @@ class Group:
         return -self.most(-value)
 
     def abort(self) -> None:
-        """End exchanges that are under way: those who wait for them get an error. From any thread."""
-        backend = self._backend
-        if backend is not None and self._device.type == "cuda":
-            backend.abort()
+        """End exchanges that are under way: those who wait for them get an error. From any thread, and
+        more than once. gloo's end by themselves when the other rank's process does."""
+        if self._backend is not None and self._device.type == "cuda" and not self._aborted:
+            self._aborted = True
+            self._backend.abort()
 
     def _wait(self, exchange: Callable[[], Any]) -> None:
         try:

@@ -9,23 +9,26 @@ import socket
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 from agentkv.engine.run.parallel_link import Frames, Kind, loads
 
 _BOOT = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[3]); "
-    "from agentkv.engine.run.parallel_worker import main; main(int(sys.argv[1]), int(sys.argv[2]))"
+    "from agentkv.engine.run.parallel_worker import main; "
+    "main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[4])"
 )
 
 
 class RankProcess:
-    """Starts the process. `patience`: seconds that a message to it may take to be taken.
+    """Starts the process. `patience`: seconds that a message to it may take to be taken. `home`: a
+    directory that it removes if rank 0 is gone and cannot.
 
     `heard`: when it last said something (monotonic seconds). `busy`: seconds that its step takes
     already. `gone`: its end of the socket is closed.
     """
 
-    def __init__(self, rank: int, patience: float) -> None:
+    def __init__(self, rank: int, patience: float, home: Path) -> None:
         self.rank = rank
         ours, theirs = socket.socketpair()
         path = json.dumps([p or os.getcwd() for p in sys.path])
@@ -33,7 +36,15 @@ class RankProcess:
             # A program of its own rather than a fork, and rather than a second run of the user's
             # script. A session of its own: Ctrl-C is for rank 0, which ends the others.
             self.process = subprocess.Popen(
-                [sys.executable, "-c", _BOOT, str(theirs.fileno()), str(os.getpid()), path],
+                [
+                    sys.executable,
+                    "-c",
+                    _BOOT,
+                    str(theirs.fileno()),
+                    str(os.getpid()),
+                    path,
+                    str(home),
+                ],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 pass_fds=(theirs.fileno(),),

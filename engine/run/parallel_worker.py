@@ -14,6 +14,7 @@ import faulthandler
 import os
 import queue
 import select
+import shutil
 import signal
 import socket
 import sys
@@ -43,9 +44,10 @@ from agentkv.kernels.fp8 import FP8
 class _Link:
     """The socket to rank 0. `commands` are what it has sent and was not taken yet."""
 
-    def __init__(self, sock: socket.socket, parent: int) -> None:
+    def __init__(self, sock: socket.socket, parent: int, home: str) -> None:
         self._socket = sock
         self._parent = parent
+        self._home = home
         self._lock = threading.Lock()
         self.commands: queue.SimpleQueue[Frame] = queue.SimpleQueue()
         self.beat = 1.0
@@ -74,7 +76,7 @@ class _Link:
             while True:
                 if time.monotonic() >= due:
                     if os.getppid() != self._parent:
-                        os._exit(1)
+                        break
                     began = self.since
                     busy = 0.0 if began is None else time.monotonic() - began
                     self.say(Kind.BEAT, dumps(busy))
@@ -90,6 +92,7 @@ class _Link:
                     self.commands.put(frame)
         except OSError:
             pass  # as the end of the stream
+        shutil.rmtree(self._home, ignore_errors=True)  # rank 0 can no longer do so
         os._exit(1)
 
 
@@ -159,11 +162,12 @@ class Worker:
                 raise RuntimeError(f"rank 0 sent {kind.name}, which has no place here")
 
 
-def main(fd: int, parent: int) -> None:
-    """Entry point. `fd`: this end of the socket; `parent`: rank 0's process."""
+def main(fd: int, parent: int, home: str) -> None:
+    """Entry point. `fd`: this end of the socket; `parent`: rank 0's process; `home`: the directory of
+    these ranks."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     faulthandler.enable()
-    link = _Link(socket.socket(fileno=fd), parent)
+    link = _Link(socket.socket(fileno=fd), parent, home)
     link.start()
     try:
         Worker(link, loads(link.expect(Kind.SETTINGS))).run()

@@ -23,14 +23,22 @@ RESERVE = 768 << 20
 LOGIT_ROWS = 1024
 
 
-def step_bytes(config: ModelConfig, dtype: torch.dtype, rows: int, sequences: int) -> int:
-    """What a forward of so many rows holds at most, the logits of `sequences` of them included."""
+SPLITS = 64
+"""Pieces that a decoding sequence's keys are cut into at most (kernels/tuning.toml)."""
+
+
+def step_bytes(
+    config: ModelConfig, dtype: torch.dtype, rows: int, sequences: int, pieces: int = 1
+) -> int:
+    """What a forward of so many rows holds at most, the logits of `sequences` of them included.
+    `pieces`: into how many the keys of a new token are cut at most."""
     heads = (2 * config.num_heads + 2 * config.num_kv_heads) * config.head_dim
     wide = 4 * config.hidden_size + heads + 3 * config.intermediate_size
-    # Attention's parts are float32, up to a few of them for the rows that are split.
-    parts = 4 * 4 * config.num_heads * config.head_dim * min(rows, 1024)
-    # Logits as they come, in float32, and once more where log-probabilities are wanted.
-    logits = (dtype.itemsize + 8) * config.vocab_size * max(sequences, min(rows, LOGIT_ROWS))
+    # Attention's parts, in float32, before they are merged.
+    cut = max(SPLITS * sequences, pieces * rows if pieces > 1 else 0)
+    parts = 4 * config.num_heads * config.head_dim * cut
+    # Logits as they come, in float32, where graphs leave them, and for log-probabilities.
+    logits = (dtype.itemsize + 12) * config.vocab_size * max(sequences, min(rows, LOGIT_ROWS))
     return rows * wide * dtype.itemsize + parts + logits
 
 
@@ -46,12 +54,15 @@ def device_pool_tokens(
     sequences: int,
     graphs: bool,
     window: int,
+    pieces: int = 1,
 ) -> int:
     """Tokens of the pool. `free`, `total`: bytes of the device, with the weights in place.
 
     Raises `InvalidRequest` when not even one context window of `window` tokens fits.
     """
-    taken = step_bytes(config, dtype, rows, sequences) + RESERVE + (MOST_BYTES if graphs else 0)
+    taken = (
+        step_bytes(config, dtype, rows, sequences, pieces) + RESERVE + (MOST_BYTES if graphs else 0)
+    )
     room = int(total * share) - (total - free) - taken
     tokens = max(0, room) // bytes_per_token
     if tokens < window:

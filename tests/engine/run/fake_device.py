@@ -5,8 +5,8 @@
 - A copy to the host arrives when such an event is waited for, and not before: who reads earlier finds
   poison.
 - On the copy stream nothing may be copied before the stream waits for something that was computed.
-- While a graph is recorded, nothing may be copied, waited for or pinned. Its result is poison until it
-  is replayed, and a graph that was released cannot be.
+- While a graph is recorded, nothing may be copied, waited for or pinned. One that was released cannot be
+  replayed. What graphs hold comes back when all of them are released.
 """
 
 from __future__ import annotations
@@ -52,8 +52,7 @@ class FakeEvent:
 @dataclass
 class FakeGraph:
     device: FakeDevice
-    work: Callable[[], torch.Tensor]
-    result: torch.Tensor
+    work: Callable[[], None]
     released: bool = False
     replays: int = 0
 
@@ -62,11 +61,12 @@ class FakeGraph:
             raise Race("a graph that was released is replayed")
         self.replays += 1
         with self.device.recording():
-            self.result.copy_(self.work())
+            self.work()
 
     def release(self) -> None:
         self.released = True
-        self.device.free += self.device.graph_bytes
+        if all(graph.released for graph in self.device.graphs):
+            self.device.graphs_hold = 0
 
 
 def raw(x: torch.Tensor) -> torch.Tensor:
@@ -75,11 +75,12 @@ def raw(x: torch.Tensor) -> torch.Tensor:
 
 @dataclass
 class FakeDevice:
-    """`Device` on CPU tensors. `free`, `total`: what it says of its memory; a graph takes `graph_bytes`."""
+    """`Device` on CPU tensors. `free`, `total`: what it says of its memory; a graph takes `graph_size`."""
 
     free: int = 8 << 30
     total: int = 10 << 30
-    graph_bytes: int = 1 << 20
+    graph_size: int = 1 << 20
+    graphs_hold: int = 0
     where: torch.device = field(default_factory=lambda: torch.device("cpu"))
     log: list[str] = field(default_factory=list)
     graphs: list[FakeGraph] = field(default_factory=list)
@@ -149,16 +150,18 @@ class FakeDevice:
             self._here.waited = True
         self.log.append(f"{self._stream}: waits for {event.stream}")
 
-    def capture(self, work: Callable[[], torch.Tensor]) -> Graph:
+    def capture(self, work: Callable[[], None]) -> Graph:
         if self.refuse_graphs:
             raise RuntimeError("operation not permitted when stream is capturing")
         with self.recording():
-            result = work().clone()
-        result.fill_(float("nan"))
-        self.graphs.append(FakeGraph(self, work, result))
-        self.free -= self.graph_bytes
+            work()  # a real one would compute nothing, and everything here it may compute twice
+        self.graphs.append(FakeGraph(self, work))
+        self.graphs_hold += self.graph_size
         self.log.append("capture")
         return self.graphs[-1]
+
+    def graph_bytes(self) -> int:
+        return self.graphs_hold
 
     def memory(self) -> tuple[int, int]:
         return self.free, self.total

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import httpx
 import pytest
 import torch
 
@@ -73,6 +74,13 @@ def test_which_attention(asked: Any, on_cpu: str | None, on_device: str | None) 
             assert attention_name(config, device) == expected
 
 
+def test_a_gpu_without_triton(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert attention_name(EngineConfig(), None) == "cpu"
+    with pytest.raises(InvalidRequest, match="A GPU needs Triton"):
+        attention_name(EngineConfig(), FakeDevice())
+
+
 def test_flashinfer_is_not_deterministic() -> None:
     config = EngineConfig(attention="flashinfer", deterministic=True)
     with pytest.raises(InvalidRequest, match="triton"):
@@ -88,6 +96,18 @@ def test_namespaces_tell_apart_who_wrote_what(make_engine: Make) -> None:
     plain = make_engine()._namespace("s")
     kernels = make_engine(attention="triton")._namespace("s")
     assert ("attention", "triton") in kernels and set(plain) < set(kernels)
+
+
+def test_a_server_says_what_computes(make_engine: Make, serve: Callable[..., str]) -> None:
+    engine = make_engine(attention="triton")
+    url = serve(engine)
+    for path in ("/model_info", "/server_info"):
+        found = httpx.get(url + path).raise_for_status().json()
+        assert (found["device"], found["attention"]) == ("cpu", "triton")
+    arguments = httpx.get(url + "/server_info").json()["args"]
+    assert (arguments["device"], arguments["attention"]) == ("cpu", "triton")
+    assert arguments["deterministic"] is False and arguments["gpu_memory"] == 0.9
+    assert arguments["cascade"] is True and arguments["cuda_graphs"] is True
 
 
 def test_the_cpu_is_deterministic_in_float32_and_says_so_otherwise(make_engine: Make) -> None:
@@ -126,8 +146,10 @@ def test_what_is_left_is_the_pool() -> None:
     assert tokens(bytes_per_token=65536) in (2 * base, 2 * base + 1)
     assert tokens(free=63 * GIB) == base - 8192
     assert tokens(share=0.8) == base - 8 * 8192
-    assert tokens(graphs=False) == base + 2 * 8192
+    assert tokens(graphs=False) == base + 8192
     assert tokens(rows=16384) < base
+    # Eight pieces of each new token's attention, 4096 numbers of four bytes.
+    assert base - tokens(pieces=8) == (8 * 8192 - 64 * 256) * 4096 * 4 // 131072
     assert tokens(total=80 * GIB, free=64 * GIB, share=1.0) * 131072 < 64 * GIB
 
 

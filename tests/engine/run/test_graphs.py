@@ -173,25 +173,44 @@ def test_the_longest_unused_go(monkeypatch: pytest.MonkeyPatch) -> None:
     assert bench.graphs.captures == 4 and one.released
 
 
-def test_graphs_take_so_much_memory_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_when_they_hold_too_much_all_of_them_go(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench()
-    monkeypatch.setattr(module, "MOST_BYTES", 3 * bench.device.graph_bytes)
-    free = bench.device.free
-    for count in (1, 2, 4, 8, 16):
+    monkeypatch.setattr(module, "MOST_BYTES", 3 * bench.device.graph_size)
+    for count in (1, 2, 4):
         for _ in range(2):
             bench.run([5] * count)
-    assert free - bench.device.free == 3 * bench.device.graph_bytes
-    assert [g.released for g in bench.device.graphs] == [True, True, False, False, False]
+    assert bench.graphs.held == 3
+    for _ in range(2):
+        assert bench.run([5] * 8).tolist() == expected([5] * 8)
+    assert bench.graphs.held == 0 and all(g.released for g in bench.device.graphs)
+    assert bench.device.graph_bytes() == 0 and bench.graphs.works
+    for seed in range(3):
+        assert bench.run([5, 5], seed).tolist() == expected([5, 5], seed)
+    assert bench.graphs.held == 1
 
 
-def test_a_graph_larger_than_all_is_used_and_the_next_one_takes_its_place(
-    monkeypatch: pytest.MonkeyPatch,
+def test_one_that_alone_is_too_large(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(module, "MOST_BYTES", 10)
     bench = Bench()
-    for count in (1, 1, 1, 2, 2):
-        assert bench.run([5] * count).tolist() == expected([5] * count)
-    assert bench.graphs.held == 1
+    for _ in range(2):
+        assert bench.run([5]).tolist() == expected([5])
+    assert not bench.graphs.works and bench.device.graph_bytes() == 0
+    assert "without graphs" in caplog.text
+
+
+def test_logits_of_a_graph_are_not_those_of_the_one_before() -> None:
+    bench = Bench()
+    for _ in range(2):
+        bench.run([5] * 4)
+        bench.run([5] * 8)
+    first = bench.run([5] * 4, seed=1)
+    assert first.tolist() == expected([5] * 4, seed=1)
+    where = first.data_ptr()
+    second = bench.run([5] * 8, seed=2)
+    assert second.tolist() == expected([5] * 8, seed=2)
+    assert second.data_ptr() == where  # one piece of memory for all
 
 
 def test_without_graphs_after_a_failure() -> None:

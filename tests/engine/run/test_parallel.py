@@ -339,7 +339,7 @@ from agentkv.engine import Engine, SamplingParams
 with Engine(
     model=sys.argv[1], tensor_parallel=2, threads=1, pool_tokens=1024, dtype="float32"
 ) as engine:
-    print(*engine._parallel.pids, flush=True)
+    print(*engine._parallel.pids, engine._parallel._ranks.meeting.parent, flush=True)
     while True:
         engine.generate("hello", SamplingParams(max_tokens=100, ignore_eos=True))
 """
@@ -359,15 +359,14 @@ def test_no_rank_outlives_rank_0(directory: Callable[[str], Path]) -> None:
         for _ in range(2)
     ]
     try:
-        workers = []
-        for program in programs:
-            assert program.stdout is not None
-            workers.append(int(program.stdout.readline()))
+        told = [program.stdout.readline().split() for program in programs if program.stdout]
+        workers, homes = [int(pid) for pid, _ in told], [Path(home) for _, home in told]
+        assert all(home.is_dir() for home in homes)
         programs[0].kill()
         os.killpg(programs[1].pid, signal.SIGINT)
-        _, told = programs[1].communicate(timeout=60)
-        assert "KeyboardInterrupt" in told
+        assert "KeyboardInterrupt" in programs[1].communicate(timeout=60)[1]
         assert all(gone(pid) for pid in workers)
+        assert not any(home.exists() for home in homes)
     finally:
         for program in programs:
             program.kill()
@@ -382,6 +381,8 @@ def test_what_cannot_be_is_refused(
             EngineConfig(tensor_parallel=2, **tier)  # type: ignore[arg-type]
     with pytest.raises(InvalidRequest, match="at least 1"):
         EngineConfig(tensor_parallel=0)
+    with pytest.raises(InvalidRequest, match="1 or 2"):
+        EngineConfig(tensor_parallel=3, deterministic=True)
     monkeypatch.setattr(parallel_runner, "Ranks", None)  # no process is started for nothing
     with pytest.raises(InvalidRequest, match="2 KV heads, which cannot be shared out evenly"):
         start(directory("llama"), 3)
