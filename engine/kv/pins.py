@@ -24,7 +24,6 @@ from agentkv.engine.errors import InvalidRequest
 from agentkv.engine.kv.tree import Keep, Namespace, Node, RadixTree
 from agentkv.engine.types import IntArray
 
-
 PIN_SECONDS = 3600.0
 PAUSE_SECONDS = 120.0
 MOST_SECONDS = 24 * 3600.0
