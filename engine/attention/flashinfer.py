@@ -19,8 +19,8 @@ import numpy as np
 import torch
 
 from agentkv.engine.attention.base import AttentionSpec
+from agentkv.engine.attention.layout import Host, Layout
 from agentkv.engine.attention.packing import upload
-from agentkv.engine.attention.triton import Host, Layout
 from agentkv.engine.errors import InvalidRequest
 from agentkv.engine.types import IntArray
 

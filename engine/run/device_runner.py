@@ -16,7 +16,8 @@ import numpy as np
 import torch
 
 from agentkv.engine.attention.base import AttentionBackend, Staged
-from agentkv.engine.attention.triton import Shape, TritonAttention
+from agentkv.engine.attention.layout import Shape
+from agentkv.engine.attention.triton import TritonAttention
 from agentkv.engine.device import Device
 from agentkv.engine.kv.pool import KVPool
 from agentkv.engine.model.fused import FIXED_ROWS

@@ -22,8 +22,9 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
+from agentkv.engine.attention.layout import Host
 from agentkv.engine.attention.packing import places, unpack
-from agentkv.engine.attention.triton import Host, TritonPlan
+from agentkv.engine.attention.triton import TritonPlan
 from agentkv.engine.device import Device, Graph
 from agentkv.engine.model.load import Tokens
 from agentkv.engine.run.staging import Staging

@@ -11,7 +11,8 @@ import torch
 
 from agentkv.engine.attention import triton as backend
 from agentkv.engine.attention.base import AttentionSpec
-from agentkv.engine.attention.triton import Host, TritonAttention
+from agentkv.engine.attention.layout import Host, Shape
+from agentkv.engine.attention.triton import TritonAttention
 from agentkv.engine.types import IntArray
 from agentkv.kernels.paged_attention import paged_attention
 
@@ -112,7 +113,7 @@ def test_a_shared_prefix_beside_prompts(page: int) -> None:
     assert attention.cascades == 1
     torch.testing.assert_close(got[: batch.qo[-1]], batch.expected(spec()), atol=2e-6, rtol=2e-5)
     # By tables that the device has already.
-    shape = backend.Shape.of(spec(), torch.float32, torch.float32)
+    shape = Shape.of(spec(), torch.float32, torch.float32)
     layout = attention.layout(batch.qo, batch.kv_indptr, batch.slots, [shape, shape])
     plan = attention.place(layout, [torch.from_numpy(t.copy()) for t in layout.tables])
     assert set(plan.tiles) == {shape} and plan.tiles[shape].work.shape[1] == 3

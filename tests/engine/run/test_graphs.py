@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from agentkv.engine.attention.triton import Host
+from agentkv.engine.attention.layout import Host
 from agentkv.engine.model.load import Tokens
 from agentkv.engine.run import graphs as module
 from agentkv.engine.run.graphs import DecodeGraphs, padded_length, padded_rows
