@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import Any, get_args
 
 import pytest
 
@@ -13,11 +14,9 @@ pytest.importorskip("torch")
 
 from agentkv.cli.main import COMMANDS
 from agentkv.client import engines
+from agentkv.engine import Engine
 from agentkv.engine.config import EngineConfig
 from agentkv.engine.types import Reason
-
-if TYPE_CHECKING:
-    from agentkv.engine import Engine
 
 ROOT = Path(__file__).resolve().parent.parent
 SERVER = "http://127.0.0.1:8080"
@@ -40,7 +39,15 @@ def test_python_in_the_docs_runs(page: Path, loaded: Engine, serve: Callable[...
     code = "\n".join(blocks)
     if SERVER in code:
         code = code.replace(SERVER, serve(loaded))
-    exec(compile(code, str(page), "exec", dont_inherit=True), {"__name__": "docs"})
+    names: dict[str, Any] = {"__name__": "docs"}
+    try:
+        exec(compile(code, str(page), "exec", dont_inherit=True), names)
+    finally:
+        for value in names.values():
+            if isinstance(value, Engine):
+                value.close()
+        names.clear()
+        gc.collect()  # half a gigabyte of weights each
 
 
 def test_every_reason_is_explained() -> None:

@@ -49,13 +49,14 @@ class _Link:
         self._parent = parent
         self._home = home
         self._lock = threading.Lock()
+        self._reader = threading.Thread(target=self._read, name="link", daemon=True)
         self.commands: queue.SimpleQueue[Frame] = queue.SimpleQueue()
         self.beat = 1.0
         self.since: float | None = None
         """When the command began that is being run."""
 
     def start(self) -> None:
-        threading.Thread(target=self._read, name="link", daemon=True).start()
+        self._reader.start()
 
     def say(self, kind: Kind, payload: bytes = b"") -> None:
         with self._lock:
@@ -69,6 +70,11 @@ class _Link:
         if got is not kind:
             raise RuntimeError(f"rank 0 sent {got.name}, and {kind.name} was due")
         return payload
+
+    def wait_for_the_end(self, seconds: float = 0.5) -> None:
+        """Let the reader find out whether rank 0 is gone: a failed exchange may be all that this
+        thread has seen of that. The reader then tidies up, and ends the process."""
+        self._reader.join(seconds)
 
     def _read(self) -> None:
         frames, due = Frames(), 0.0
@@ -179,4 +185,5 @@ def main(fd: int, parent: int, home: str) -> None:
         with contextlib.suppress(OSError):  # rank 0 is gone, and so are we
             link.say(Kind.FAILED, dumps({"reason": reason, "lost": isinstance(error, PeerLost)}))
         sys.stderr.flush()
+        link.wait_for_the_end()
         os._exit(1)
