@@ -57,6 +57,7 @@ def test_agent_sessions_equal_the_oracle(tiny: Path, traces: Path) -> None:
     assert sum(tally.ours) > 0.5 * sum(tally.prompt)
 
 
+@pytest.mark.slow
 def test_load_leaves_nothing_behind(tiny: Path) -> None:
     report = load.run(str(tiny), seconds=6, clients=8, dtype="float32", tiny=True)
     # A few seconds are all warm-up, so memory is judged by the long run only.

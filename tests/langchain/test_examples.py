@@ -59,6 +59,7 @@ def rows(out: str) -> list[tuple[int, int, str]]:
     return found
 
 
+@pytest.mark.slow
 def test_react_agent_reuses_every_earlier_step(run: Callable[..., str]) -> None:
     pytest.importorskip("langchain")
     out = run("react_agent", "--quick")

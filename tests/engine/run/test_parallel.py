@@ -269,6 +269,7 @@ def test_then_a_fault_ends_it(pair: Pair, request: pytest.FixtureRequest) -> Non
     assert not home.exists()
 
 
+@pytest.mark.slow
 def test_of_three_ranks_the_one_that_died_is_named(directory: Callable[[str], Path]) -> None:
     model = directory("three")
     many = prompts(np.random.default_rng(14), 5)
@@ -303,6 +304,7 @@ def test_a_step_that_rank_1_cannot_run(directory: Callable[[str], Path]) -> None
         assert not engine.alive
 
 
+@pytest.mark.slow
 def test_a_step_that_rank_0_does_not_come_to(directory: Callable[[str], Path]) -> None:
     with start(directory("llama"), 2) as engine:
         assert engine._parallel is not None
@@ -345,6 +347,7 @@ with Engine(
 """
 
 
+@pytest.mark.slow
 def test_no_rank_outlives_rank_0(directory: Callable[[str], Path]) -> None:
     """Killed, or by Ctrl-C, of a program without `if __name__ == "__main__"`."""
     model = directory("llama")
