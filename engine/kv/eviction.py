@@ -75,8 +75,7 @@ def hot(node: Node) -> float:
     A node that `n` others shared counts as `HALF * log2(1 + n)` ticks younger, at most 256. So a
     burst of one-time prompts cannot flush a prefix that hundreds of calls used, and a prefix that
     nobody uses any more still goes after about 128 requests. Turns of one conversation are no
-    shares: counting those too kept the beginnings of finished conversations (3 points of hit rate
-    lost on interleaved agents).
+    shares: counting those too would keep the beginnings of finished conversations.
     """
     return node.last_use + min(HALF * math.log2(1 + node.shares), MOST_HOT)
 

@@ -87,6 +87,17 @@ class Groups:
             self._take_one(one)
         return found
 
+    def piece(self, slots: IntArray, at: int) -> tuple[Group, int, int] | None:
+        """Whose slot `slots[at]` is, which of the group's tokens, and how many of the slots from there
+        on are the group's next ones. None when the group is gone."""
+        group = self.of_slot(int(slots[at]))
+        if group is None:
+            return None
+        first = int(slots[at]) - group.base
+        count = min(len(slots) - at, group.tokens - first)
+        breaks = np.flatnonzero(np.diff(slots[at : at + count]) != 1)
+        return group, first, int(breaks[0]) + 1 if len(breaks) else count
+
     def of_slot(self, slot: int) -> Group | None:
         """The group that has a slot, if there is one still."""
         at = bisect.bisect_right(self._bases, slot) - 1

@@ -247,13 +247,10 @@ class RedisStore:
         at = 0
         while at < len(slots):
             with self._lock:
-                group = self._groups.of_slot(int(slots[at]))
-            if group is None:
+                piece = self._groups.piece(slots, at)
+            if piece is None:
                 raise StoreMiss("the group is gone", bad=False)
-            first = int(slots[at]) - group.base
-            count = min(len(slots) - at, group.tokens - first)
-            breaks = np.flatnonzero(np.diff(slots[at : at + count]) != 1)
-            run = int(breaks[0]) + 1 if len(breaks) else count
+            group, first, run = piece
             if not np.array_equal(group.ids[first : first + run], ids[at : at + run]):
                 self.remove(group, "its token ids are not the ones asked for")
                 raise StoreMiss("the token ids are not the ones asked for")
