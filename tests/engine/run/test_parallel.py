@@ -96,8 +96,11 @@ class Pair:
         """Answers of both to prompts that are all there before the first step."""
         found = []
         for engine in (self.one, self.two):
-            go = threading.Event()
-            engine._post(lambda go=go: go.wait(60))  # type: ignore[misc]
+            held, go = threading.Event(), threading.Event()
+            engine._post(lambda held=held, go=go: (held.set(), go.wait(60)))  # type: ignore[misc]
+            # Commands that the worker takes together run before the next step: what is posted
+            # before it has begun to wait would be taken apart from the rest.
+            assert held.wait(60)
             streams = [engine.stream(prompt, GREEDY) for prompt in prompts]
             go.set()
             found.append([stream.result(120) for stream in streams])
