@@ -42,6 +42,9 @@ def serve(
     gpu_memory: Annotated[
         float, typer.Option(min=0.01, max=1, help="Share of the GPU's memory that may be filled.")
     ] = 0.9,
+    overlap: Annotated[
+        bool, typer.Option(help="Plan the next step while this one computes (CUDA).")
+    ] = True,
     cuda_graphs: Annotated[
         bool, typer.Option(help="Record decoding steps and replay them (CUDA).")
     ] = True,
@@ -167,6 +170,7 @@ def serve(
             deterministic=deterministic,
             cascade=cascade,
             gpu_memory=gpu_memory,
+            overlap=overlap,
             cuda_graphs=cuda_graphs,
             dtype=dtype,
             max_model_len=max_model_len,

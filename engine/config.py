@@ -34,6 +34,8 @@ class EngineConfig:
     `cascade`: read a prefix that a decoding batch shares once for all of it, where that pays (`triton`).
     `gpu_memory`: share of the device's memory that the engine may fill, weights included; what is left
     of it is the KV pool. With `pool_tokens`, not used.
+    `overlap`: plan the next step while this one computes (CUDA with `triton`, one process). The CPU has
+    nothing to overlap with.
     `cuda_graphs`: record decoding steps and replay them (CUDA, `triton`, own architectures).
     `kv_dtype`: dtype of the KV pool; `auto` is `dtype`. `fp8` (e4m3 with a scale for each layer and
     KV head, saturating) takes half the bytes of bfloat16, and changes answers a little; the same
@@ -78,6 +80,7 @@ class EngineConfig:
     deterministic: bool = False
     cascade: bool = True
     gpu_memory: float = 0.9
+    overlap: bool = True
     cuda_graphs: bool = True
     max_model_len: int | None = None
     pool_tokens: int | None = None

@@ -181,7 +181,7 @@ def one_engine(tiny_llama_dir: Path) -> Iterator[Engine]:
 def shared(one_engine: Engine) -> Engine:
     """An engine whose cache and memory of earlier calls are empty."""
     one_engine.flush()
-    one_engine._explainer.forget()
+    one_engine._core.explainer.forget()
     return one_engine
 
 

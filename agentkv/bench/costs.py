@@ -127,7 +127,7 @@ def _loads(found: list[Seen], warm: int) -> Report:
 
 def _throttle(engine: Engine, prompt: IntArray, patience: float) -> Report:
     report = Report("throttle", "A disk that becomes slow, and fast again")
-    lower = engine._lower
+    lower = engine._core.lower
     assert lower is not None and lower.store is not None
     compute = lower.costs.estimate({"disk": len(prompt)}).compute
     size = len(prompt) * lower.costs.token_bytes["disk"]
@@ -191,7 +191,7 @@ def throttled(store: Any, bytes_per_second: float) -> Iterator[None]:
 @contextmanager
 def _watched(engine: Engine, found: list[Seen]) -> Iterator[None]:
     """Note each load, and what was expected of it a moment before."""
-    lower = engine._lower
+    lower = engine._core.lower
     assert lower is not None
     costs = lower.costs
     moved = costs.moved

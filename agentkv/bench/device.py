@@ -43,7 +43,7 @@ SECTIONS: dict[str, tuple[str, float]] = {
     "kernels/cascade": ("Cascade attention", 40),
     "kernels/small": ("Small kernels", 30),
     "engine/ttft": ("Engine: first token of a long prompt", 50),
-    "engine/decode": ("Engine: decoding", 110),
+    "engine/decode": ("Engine: decoding", 130),
     "engine/shared": ("Engine: a batch that shares a prefix", 30),
 }
 """Title, and estimated seconds on one H200, compilation included (nobody has measured them yet)."""

@@ -1,7 +1,7 @@
 """The engine end to end on the device: a model of 8 billion random weights, no files.
 
 ttft      prompts, cold and cached
-decode    batches, by K/V's dtype, with graphs and without, deterministic
+decode    batches, by K/V's dtype, with graphs and overlap and without, deterministic
 shared    a batch that begins with one long prefix, with cascade and without
 """
 
@@ -40,6 +40,7 @@ SETTINGS = {
     "default": PLAIN,
     "fp8": replace(PLAIN, kv_dtype=FP8),
     "no graphs": replace(PLAIN, graphs=False),
+    "no overlap": replace(PLAIN, overlap=False),
     "deterministic": replace(PLAIN, deterministic=True),
 }
 """Of `decode`. FP8 changes K/V's dtype only: arithmetic stays in the model's."""
@@ -154,7 +155,7 @@ class Bench:
         """Tokens that a call may give: all steps, and those in which the other prompts are computed."""
         s = self.sizes
         prefill = -(-sum(map(len, prompts)) // max(1, s.step_tokens - len(prompts))) + len(prompts)
-        return WARM_STEPS + s.engine_steps + PROFILED + prefill
+        return WARM_STEPS + s.engine_steps + PROFILED + 1 + prefill
 
     # -- inside
 
@@ -166,6 +167,7 @@ class Bench:
             step = statistics.median(loop.steps(self.sizes.engine_steps))
             replayed = loop.replays - replays
             kernels = self._kernel_seconds(loop)
+            waits = self._waits(loop)
             if any(r.status is not Status.RUNNING for r in requests):
                 raise AssertionError("not all sequences were decoding in all steps")
         finally:
@@ -181,7 +183,22 @@ class Bench:
             "step_of_kernels": None if kernels is None else step / kernels,
             "of_copy": self.run.share(read / step, "copy"),
             "by_graph": replayed / self.sizes.engine_steps,
+            "waits": waits,
         }
+
+    def _waits(self, loop: Loop) -> str | None:
+        """Where the host waited for the device while it queued a step; None where it did not, or cannot
+        be seen. Overlap is lost there."""
+        if self.run.device.type != "cuda" or not loop.overlaps:
+            return None
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            loop.steps(1)
+        except RuntimeError as error:
+            return str(error).splitlines()[0]
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+        return None
 
     def _kernel_seconds(self, loop: Loop) -> float | None:
         """The sum of a step's kernels, by CUDA's own profiler; None where that saw none."""
@@ -189,8 +206,10 @@ class Bench:
             return None
         from torch.profiler import ProfilerActivity, profile
 
+        loop.settle()
         with profile(activities=[ProfilerActivity.CUDA]) as profiler:
             loop.steps(PROFILED)
+            loop.settle()
             self.run.clock.wait()
         # Microseconds; copies of tables are part of a step.
         total = sum(

@@ -1,4 +1,7 @@
-"""The engine's loop without text and threads: scheduler, radix tree, runner, greedy tokens."""
+"""The engine's loop without text and threads: scheduler, radix tree, runner, greedy tokens.
+
+On a device a step is planned and queued while the one before it runs, as the engine does it.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +19,10 @@ from agentkv.engine.kv.cache import KVCache
 from agentkv.engine.kv.pool import KVPool
 from agentkv.engine.model.llama import Llama
 from agentkv.engine.run.backends import make_runner
+from agentkv.engine.run.sampler import Draft, SampleState
 from agentkv.engine.sched.request import Request, Status
-from agentkv.engine.sched.scheduler import Scheduler
-from agentkv.engine.types import IntArray
+from agentkv.engine.sched.scheduler import Scheduler, Step
+from agentkv.engine.types import IntArray, SamplingParams
 from agentkv.kernels.fp8 import FP8
 
 PAGE = 16
@@ -30,6 +34,7 @@ class Setting:
 
     kv_dtype: torch.dtype | None = None
     graphs: bool = True
+    overlap: bool = True
     cascade: bool = True
     deterministic: bool = False
 
@@ -66,7 +71,15 @@ class Loop:
             cascade=setting.cascade,
             deterministic=setting.deterministic,
         )
-        self.runner, _ = make_runner(config, model, self.pool, device, "triton", c.max_position)
+        made = make_runner(config, model, self.pool, device, "triton", c.max_position)
+        self.runner, self._sampler = made
+        self.overlaps = setting.overlap and device is not None
+        self._flight: tuple[Step, Draft] | None = None
+        self._state = SampleState(
+            params=SamplingParams(temperature=0.0),
+            prompt_ids=np.empty(0, dtype=np.int32),
+            output_ids=[],
+        )
         self.scheduler = Scheduler(
             KVCache(pages, PAGE), max_batch_tokens=step_tokens, max_running=running
         )
@@ -79,18 +92,43 @@ class Loop:
         return request
 
     def step(self) -> bool:
-        """Schedule, run, wait for the tokens, commit. False when there was nothing to run."""
+        """Schedule, run, wait for the tokens, commit; with overlap, the tokens are those of the step
+        before. False when there was nothing to do."""
+        last, self._flight = self._flight, None
         step = self.scheduler.schedule()
-        if step is None:
-            return False
         try:
-            with torch.inference_mode():
-                best = iter(self.runner.forward(step.batch).argmax(dim=-1).tolist())
+            if step is not None and self.overlaps:
+                self._flight = step, self._launch(step, last)
+            elif step is not None:
+                with torch.inference_mode():
+                    best = self.runner.forward(step.batch).argmax(dim=-1).tolist()
+                self._commit(step, best)
         except Exception:
+            assert step is not None
             self.scheduler.drop(step)
             raise
-        self.scheduler.commit(step, [next(best) if w.samples else None for w in step.works])
-        return True
+        if last is not None:
+            self._commit(last[0], last[1].read())
+        return step is not None or last is not None
+
+    def settle(self) -> None:
+        """Wait for the step that is under way."""
+        last, self._flight = self._flight, None
+        if last is not None:
+            self._commit(last[0], last[1].read())
+
+    def _launch(self, step: Step, last: tuple[Step, Draft] | None) -> Draft:
+        from agentkv.engine.run.device_runner import DeviceRunner
+
+        assert isinstance(self.runner, DeviceRunner)
+        logits = self.runner.launch(step.batch, None if last is None else last[1].tokens)
+        draft = self._sampler.draft(logits, [self._state for w in step.works if w.samples])
+        assert draft is not None
+        return draft
+
+    def _commit(self, step: Step, tokens: list[int]) -> None:
+        found = iter(tokens)
+        self.scheduler.commit(step, [next(found) if w.samples else None for w in step.works])
 
     def first_token(self, prompt: IntArray) -> tuple[float, int]:
         """Seconds to the first token of a call, and how many tokens were cached."""
@@ -119,6 +157,7 @@ class Loop:
 
     def stop(self, requests: Sequence[Request]) -> None:
         """End these calls; what they computed stays in the tree."""
+        self.settle()
         for request in requests:
             self.scheduler.abort(request)
 

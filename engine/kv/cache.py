@@ -113,7 +113,8 @@ class KVCache:
         self.let_go(request)
         if match.length:
             request.set_slots(0, self.tree.slots(request.handle))
-        request.tree_owned = request.committed = request.allocated = match.length
+        request.tree_owned = request.committed = request.scheduled = match.length
+        request.allocated = match.length
         if request.cached_tokens is None:
             request.cached_tokens = match.length
             request.known_tokens = match.known
@@ -189,7 +190,7 @@ class KVCache:
         self._free(self.tree.unlock(request.handle))
         request.handle = None
         request.computed = end
-        request.tree_owned = request.committed = request.allocated = 0
+        request.tree_owned = request.committed = request.scheduled = request.allocated = 0
 
     # -- from lower tiers
 
@@ -262,10 +263,9 @@ class KVCache:
         if private != self.private_pages:
             raise TreeError(f"requests hold {private} private pages; {terms}")
         for r in held:
-            if not 0 <= r.tree_owned <= r.committed <= r.allocated:
-                raise TreeError(
-                    f"{r.id}: {r.tree_owned} <= {r.committed} <= {r.allocated} is false"
-                )
+            marks = (0, r.tree_owned, r.committed, r.scheduled, r.allocated)
+            if list(marks) != sorted(marks):
+                raise TreeError(f"{r.id}: {' <= '.join(map(str, marks))} is false")
         if not deep:
             return
         self.tree.check()

@@ -116,7 +116,7 @@ def make_runner(
         max_running=config.max_running,
         max_len=max_len,
     )
-    return runner, DeviceSampler(model.config.vocab_size)
+    return runner, DeviceSampler(model.config.vocab_size, device)
 
 
 def device_tokens(

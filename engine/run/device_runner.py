@@ -2,8 +2,9 @@
 
     tables --one copy--> device --kernels, or a graph of them--> logits (stay there)
 
-Everything is queued on the compute stream and nothing waits but who reads the logits. K and V are
-written by a kernel that narrows and saturates them. A broken number (overflow in one request) stays in
+Everything is queued on the compute stream and nothing waits but who reads the logits. So a step can be
+queued while the one before it runs, and start from tokens that one has not chosen yet (`launch`). K and V
+are written by a kernel that narrows and saturates them. A broken number (overflow in one request) stays in
 that request's slots: the kernels never read behind a sequence's end, hidden or not.
 """
 
@@ -23,7 +24,7 @@ from agentkv.engine.kv.pool import KVPool
 from agentkv.engine.model.fused import FIXED_ROWS
 from agentkv.engine.model.llama import Llama
 from agentkv.engine.model.load import LoadedModel, Tokens
-from agentkv.engine.run.graphs import DecodeGraphs
+from agentkv.engine.run.graphs import DecodeGraphs, fill
 from agentkv.engine.run.staging import Staging
 from agentkv.engine.sched.batch import ForwardBatch
 from agentkv.engine.types import IntArray
@@ -85,29 +86,49 @@ class DeviceRunner:
                 max_len=max_len,
             )
 
-    @torch.inference_mode()
     def forward(self, batch: ForwardBatch) -> torch.Tensor:
+        """As `launch`, for a batch whose ids are all known. When no logits are wanted, the step is waited
+        for, so that its time can be taken."""
+        logits = self.launch(batch)
+        if not len(batch.logit_rows):
+            self.wait()
+        return logits
+
+    def wait(self) -> None:
+        """Until all that was launched is done."""
+        self._device.record().synchronize()
+
+    @torch.inference_mode()
+    def launch(self, batch: ForwardBatch, before: torch.Tensor | None = None) -> torch.Tensor:
         """float32 logits `[len(batch.logit_rows), vocab]` on the device, in the order of
-        `logit_rows`, valid until the next call. Returns before they are computed, unless none are
-        wanted: then the step is waited for, so that its time can be taken."""
+        `logit_rows`, valid until the next call. Returns before they are computed.
+
+        `before`: int32 `[n]` on the device, tokens of the batch before: `request.unknown(row)` among the
+        ids stands for number `row` of them.
+        """
+        if before is not None and not (batch.input_ids < 0).any():
+            before = None
         backend, tables = self.attention, (batch.qo_indptr, batch.kv_indptr, batch.kv_indices)
         if isinstance(backend, TritonAttention):
             layout = backend.layout(*tables, self._shapes)
             one = layout.one if layout.new is None and layout.shared is None else None
             if self.graphs is not None and one is not None and self.graphs.suits(batch, one):
-                return self.graphs.run(batch, one)
-            return self._step(batch, layout.tables, lambda parts: backend.place(layout, parts))
+                return self.graphs.run(batch, one, before)
+            return self._step(
+                batch, layout.tables, lambda parts: backend.place(layout, parts), before
+            )
         if isinstance(backend, Staged):
             half = backend.layout(*tables)
-            return self._step(batch, half.tables, lambda parts: backend.place(half, parts))
+            return self._step(batch, half.tables, lambda parts: backend.place(half, parts), before)
         plan = backend.plan(*tables)
-        return self._step(batch, [], lambda parts: plan)
+        return self._step(batch, [], lambda parts: plan, before)
 
     def _step(
         self,
         batch: ForwardBatch,
         tables: list[IntArray],
         place: Callable[[list[torch.Tensor]], Any],
+        before: torch.Tensor | None,
     ) -> torch.Tensor:
         """Kernel by kernel. `place` makes the plan of `tables` on the device."""
         wanted = len(batch.logit_rows)
@@ -120,11 +141,10 @@ class DeviceRunner:
                 *tables,
             ]
         )
+        if before is not None:
+            fill(ids, before)
         tokens = Tokens(ids=ids, positions=positions, logit_rows=logit_rows)
-        logits = self._run(tokens, slots, place(placed))
-        if not wanted:
-            self._device.record().synchronize()
-        return logits[:wanted]
+        return self._run(tokens, slots, place(placed))[:wanted]
 
     def _run(self, tokens: Tokens, slots: torch.Tensor, plan: Any) -> torch.Tensor:
         """A whole forward, by kernels alone where the model is our own."""

@@ -53,6 +53,13 @@ Forward = Callable[[Tokens, torch.Tensor, TritonPlan], torch.Tensor]
 """`forward(tokens, slots, plan)`: logits, by kernels alone."""
 
 
+def fill(ids: torch.Tensor, before: torch.Tensor) -> None:
+    """Write token `before[row]` to where `ids` (int32, on the device) says `unknown(row)`. Not part of a
+    graph: `before` is new memory in each step."""
+    row = (-1 - ids).clamp_(min=0)
+    ids.copy_(torch.where(ids < 0, before.index_select(0, row), ids))
+
+
 def padded_rows(count: int) -> int:
     """Rows of the graph that serves so many sequences: powers of two, then multiples of 8, then of 32."""
     if count <= 8:
@@ -113,11 +120,15 @@ class DecodeGraphs:
             and len(batch.logit_rows) == len(batch.input_ids) == count
         )
 
-    def run(self, batch: ForwardBatch, host: Host) -> torch.Tensor:
-        """Logits of a batch that `suits`, valid until the next call."""
+    def run(
+        self, batch: ForwardBatch, host: Host, before: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Logits of a batch that `suits`, valid until the next call. `before`: see `fill`."""
         count = len(host.lens)
         key = (padded_rows(count), padded_length(int(host.lens.max())))
-        self._staging.send(self._padded(batch, host, key[0]), self._tables)
+        ids, *_ = self._staging.send(self._padded(batch, host, key[0]), self._tables)
+        if before is not None:
+            fill(ids, before)
         return self._result(key)[:count]
 
     def _result(self, key: Key) -> torch.Tensor:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -82,6 +83,17 @@ class Sampled:
     logprob: TokenLogprob | None = None
 
 
+class Draft(Protocol):
+    """Tokens that are being chosen on a device. `tokens`: int32 `[n]`, there, in the order of the stream
+    that computes."""
+
+    tokens: torch.Tensor
+
+    def read(self) -> list[int]:
+        """The tokens. Waits for them."""
+        ...
+
+
 class Sampler:
     """Stateless but for the vocabulary's size; all state is in `SampleState`."""
 
@@ -106,6 +118,11 @@ class Sampler:
             Sampled(token, logprob(logits[row], token, state.params.logprobs))
             for row, (token, state) in enumerate(zip(chosen, states, strict=True))
         ]
+
+    def draft(self, logits: torch.Tensor, states: Sequence[SampleState]) -> Draft | None:
+        """Choose without waiting; None where the host has to see something first. May be called while
+        the last draft is not read yet."""
+        return None
 
 
 def score_prompt(logits: torch.Tensor, targets: IntArray, top: int) -> list[TokenLogprob]:

@@ -1,13 +1,15 @@
 """One request as the scheduler sees it: ids, slots, and who owns which of them.
 
-    position   0 ........ tree_owned ........ committed ........ allocated
-    K/V        in the tree  computed, private   allocated, empty
-    freed by   the tree     KVCache.release     KVCache.release
+    position   0 ........ tree_owned ........ committed ........ scheduled ........ allocated
+    K/V        in the tree  computed, private   under way           empty
+    freed by   the tree     KVCache.release     KVCache.release     KVCache.release
 
-The marks only grow while a request runs (`tree_owned <= committed <= allocated`), and one function,
-`KVCache.release`, gives everything from `tree_owned` on back, at finish, abort and retraction alike.
-`length` counts the tokens known so far: prompt and sampled ones. The last sampled token has no K/V
-yet, so `committed <= length - 1` once decoding.
+The marks only grow while a request runs, and one function, `KVCache.release`, gives everything from
+`tree_owned` on back, at finish, abort and retraction alike.
+
+`length` counts prompt and output, `known` how many of these ids are known: a step that is under way
+will add one, and the next step can be planned before it has. Until then the id is `unknown(row)`. The
+last token has no K/V yet, so `scheduled <= length - 1` once decoding.
 """
 
 from __future__ import annotations
@@ -24,6 +26,11 @@ from agentkv.engine.types import FinishReason, IntArray
 if TYPE_CHECKING:
     from agentkv.engine.kv.costs import Estimate
     from agentkv.engine.kv.tiers import Transfer
+
+
+def unknown(row: int) -> int:
+    """Stands for the id that row `row` of those that sample in the step under way will give: below 0."""
+    return -1 - row
 
 
 class Status(Enum):
@@ -53,6 +60,7 @@ class Request:
         "held",
         "id",
         "ids",
+        "known",
         "known_tokens",
         "length",
         "load",
@@ -69,6 +77,7 @@ class Request:
         "prompt_len",
         "published",
         "retractions",
+        "scheduled",
         "score_next",
         "slots",
         "status",
@@ -103,10 +112,11 @@ class Request:
         self.prefetch = prefetch
         self.ids = np.empty(len(prompt) + min(max_new, 256), dtype=np.int32)
         self.ids[: len(prompt)] = prompt
-        self.length = len(prompt)
+        self.length = self.known = len(prompt)
         self.slots = np.empty(len(self.ids), dtype=np.int32)
         self.tree_owned = 0
         self.committed = 0
+        self.scheduled = 0
         self.allocated = 0
         self.published = True
         """False once another request published the same tokens first: ours stay private (B)."""
@@ -136,8 +146,8 @@ class Request:
 
     @property
     def tokens(self) -> IntArray:
-        """Prompt and sampled tokens so far: int32 `[length]`."""
-        return self.ids[: self.length]
+        """Prompt and sampled tokens so far: int32 `[known]`."""
+        return self.ids[: self.known]
 
     @property
     def sampled(self) -> int:
@@ -145,7 +155,7 @@ class Request:
 
     @property
     def output(self) -> IntArray:
-        return self.ids[self.prompt_len : self.length]
+        return self.ids[self.prompt_len : self.known]
 
     @property
     def last(self) -> int:
@@ -154,13 +164,18 @@ class Request:
 
     @property
     def pending(self) -> int:
-        """Tokens whose K/V is still to be computed."""
-        return self.length - self.committed
+        """Tokens whose K/V nothing computes yet."""
+        return self.length - self.scheduled
 
     @property
     def prefilling(self) -> bool:
-        """True until the step that computes the last known token has run."""
+        """True until a step computes the last known token."""
         return self.pending > 1 or self.sampled == 0
+
+    @property
+    def exhausted(self) -> bool:
+        """Nothing is left to plan: the step under way is its last."""
+        return self.pending == 0 or (0 < self.max_new <= self.sampled)
 
     @property
     def waits(self) -> bool:
@@ -178,11 +193,21 @@ class Request:
             limit = min(limit, self.score_next - 1)
         return limit
 
-    def append(self, token: int) -> None:
+    def expect(self, row: int) -> None:
+        """One more token, whose id row `row` of the step under way will give."""
         if self.length == len(self.ids):
             self.ids = np.concatenate([self.ids, np.empty(256, dtype=np.int32)])
-        self.ids[self.length] = token
+        self.ids[self.length] = unknown(row)
         self.length += 1
+
+    def learn(self, token: int) -> None:
+        """The first id that was not known."""
+        self.ids[self.known] = token
+        self.known += 1
+
+    def forget(self) -> None:
+        """Expect nothing any more."""
+        self.length = self.known
 
     def set_slots(self, start: int, slots: IntArray) -> None:
         end = start + len(slots)

@@ -1,4 +1,11 @@
-"""Scheduler: continuous batching over a KVCache. `schedule -> (run) -> commit`, one step at a time.
+"""Scheduler: continuous batching over a KVCache. `schedule -> (run) -> commit`.
+
+A step may be planned while the one before it still runs: what that one samples is counted, though not
+known (`Request.expect`). Steps are committed in the order in which they were planned.
+
+    schedule 1    run 1 ............ commit 1
+                  schedule 2         run 2 ............ commit 2
+                                     schedule 3
 
 Each step mixes one token of every decoding request with chunks of prompts, under a token budget.
 What must always hold:
@@ -8,9 +15,13 @@ What must always hold:
 - A request that shares a long uncached prefix with one that is being prefilled waits for it (S):
   the first computes it, the others match its pages as they are published.
 - When a step cannot get its pages, the cheapest running request is retracted: its work goes to the
-  tree, it returns to the head of the queue with its output kept (P).
+  tree, it returns to the head of the queue with its output kept (P). Not while a step runs: then
+  there is no next one until it is committed.
 - `abort` works in four states (G): queued, mid-chunk, decoding, and in flight (between `schedule`
   and `commit`); the last is only marked, and released by `commit`.
+- A request that ends in one step may be part of the next one, which was planned before. That one's
+  result is of no use, and its K/V goes to slots that may have a new owner by then: whoever runs steps
+  must run them in order, and so does what reads or writes these slots later.
 
 The scheduler sees token ids, never text or tensors.
 """
@@ -42,7 +53,7 @@ the second over so many decode steps, and is raised by a retraction (formula of 
 class Work:
     """Tokens `[start, start + count)` of one request; logits are wanted from `first_row` on.
 
-    `samples`: the last row yields the next token.
+    `samples`: the last row yields the next token. `prefill`: of the prompt, or of what was retracted.
     """
 
     request: Request
@@ -50,6 +61,7 @@ class Work:
     count: int
     first_row: int
     samples: bool
+    prefill: bool
 
     @property
     def rows(self) -> int:
@@ -83,7 +95,8 @@ class Scheduler:
         self.waiting: list[Request] = []
         self.running: list[Request] = []
         self.retractions = 0
-        self._in_flight: set[str] = set()
+        self.planned: list[Step] = []
+        """Steps that are not committed, oldest first."""
         self._ratio = RATIO_START
 
     # -- from outside
@@ -102,7 +115,7 @@ class Scheduler:
         if request.status is Status.FINISHED:
             return False
         request.aborted = True
-        if request.id in self._in_flight:
+        if any(w.request is request for step in self.planned for w in step.works):
             return True
         self.finish(request, "abort")
         return True
@@ -117,6 +130,7 @@ class Scheduler:
             self.waiting.remove(request)
         else:
             self.running.remove(request)
+        request.forget()
         self.cache.release(request)
         request.status = Status.FINISHED
         request.finish_reason = reason
@@ -133,12 +147,16 @@ class Scheduler:
     # -- one step
 
     def schedule(self) -> Step | None:
-        """The next step, or None when nothing can run now (nothing waits, or all wait for pages)."""
-        self._make_room()
+        """The next step, or None when nothing can run now: nothing waits, all wait for pages, or what
+        comes next depends on the step that runs. At most one step may be uncommitted."""
+        assert len(self.planned) <= 1
+        if not self._make_room():
+            return None
         admitted: list[Request] = []
-        works = [self._work(r, 1) for r in self.running if not r.prefilling]
+        going = [r for r in self.running if not (r.exhausted or r.aborted)]
+        works = [self._work(r, 1) for r in going if not r.prefilling]
         budget = self.max_batch_tokens - len(works)
-        for request in self.running:
+        for request in going:
             if budget <= 0:
                 break
             if request.prefilling:
@@ -148,25 +166,35 @@ class Scheduler:
             self._admit(works, admitted, budget)
         if not works:
             return None
-        self._in_flight = {w.request.id for w in works}
-        return Step(works, self._batch(works), admitted)
+        step = Step(works, self._batch(works), admitted)
+        self.planned.append(step)
+        sampling = 0
+        for work in works:
+            work.request.scheduled = work.start + work.count
+            if work.samples:
+                work.request.expect(sampling)
+                sampling += 1
+        return step
 
     def commit(self, step: Step, tokens: Sequence[int | None]) -> list[Request]:
-        """Book a step that has run. `tokens[i]` was sampled for `step.works[i]` (None if it did not
-        sample). Returns the requests that ended in this step, aborted ones included."""
-        self._in_flight = set()
+        """Book the oldest planned step, which has run. `tokens[i]` was sampled for `step.works[i]`
+        (None if it did not sample). Returns the requests that ended in this step, aborted ones
+        included."""
+        assert step is self.planned[0]
+        del self.planned[0]
         ended: list[Request] = []
         for work, token in zip(step.works, tokens, strict=True):
             request = work.request
-            prefilled = request.prefilling
+            if request.status is Status.FINISHED:  # in the step before
+                continue
             request.committed = work.start + work.count
-            if prefilled:
+            if work.prefill:
                 self.cache.publish(request)
             if request.aborted:
                 self.finish(request, "abort")
             elif work.samples and token is not None:
                 self._take(request, token)
-            elif request.max_new == 0 and request.pending == 0:
+            elif request.max_new == 0 and request.committed == request.known:
                 self.finish(request, "length")
             if request.status is Status.FINISHED:
                 ended.append(request)
@@ -176,33 +204,40 @@ class Scheduler:
         return ended
 
     def drop(self, step: Step) -> None:
-        """Take back a step that failed: nothing of it is published, its requests are aborted."""
-        self._in_flight = set()
+        """Take back a planned step that failed: nothing of it is published, its requests are aborted."""
+        self.planned.remove(step)
         for work in step.works:
             self.finish(work.request, "abort")
 
     # -- inside
 
     def _take(self, request: Request, token: int) -> None:
-        request.append(token)
-        if token in request.stop_ids and request.sampled > request.min_new:
+        request.learn(token)
+        sampled = request.known - request.prompt_len
+        if token in request.stop_ids and sampled > request.min_new:
             self.finish(request, "stop", token)
-        elif request.sampled >= request.max_new:
+        elif sampled >= request.max_new:
             self.finish(request, "length")
 
-    def _make_room(self) -> None:
-        """Pages for one more token of every decoding request; retract until they are there."""
+    def _make_room(self) -> bool:
+        """Pages for one more token of every decoding request; retract until they are there. False when
+        that would take something from a step that runs."""
         for request in list(self.running):
-            if request.status is not Status.RUNNING or request.prefilling:
+            if request.status is not Status.RUNNING or request.exhausted or request.aborted:
                 continue
-            if request.committed < request.allocated:
+            if request.prefilling:
+                continue
+            if request.scheduled < request.allocated:
                 continue
             self.cache.grow_ahead(request, request.last)
-            while not self.cache.grow(request, request.committed + 1):
+            while not self.cache.grow(request, request.scheduled + 1):
+                if self.planned:
+                    return False
                 victim = self._victim()
                 self._retract(victim)
                 if victim is request:
                     break
+        return True
 
     def _victim(self) -> Request:
         """Who loses least by starting over: the fewest outputs, then the longest prompt."""
@@ -224,7 +259,8 @@ class Scheduler:
         if budget <= 0 or len(self.running) >= self.max_running:
             return
         order = self._order(self.waiting, self.cache)
-        leaders = [r for r in self.running if r.prefilling]
+        fresh = {w.request.id for step in self.planned for w in step.works if w.prefill}
+        leaders = [r for r in self.running if r.prefilling or r.id in fresh]
         for request in order:
             if budget <= 0 or len(self.running) >= self.max_running:
                 break
@@ -303,13 +339,13 @@ class Scheduler:
         return self.cache.pages_for(max(0, int(left * self._ratio) - ahead))
 
     def _work(self, request: Request, count: int) -> Work:
-        start, end = request.committed, request.committed + count
+        start, end = request.scheduled, request.scheduled + count
         samples = end == request.length and request.max_new > 0
         first = end - 1 if samples else end
         target = request.score_next
         if target is not None and target < request.prompt_len and start <= target - 1 < end:
             first = target - 1
-        return Work(request, start, count, first, samples)
+        return Work(request, start, count, first, samples, request.prefilling)
 
     def _batch(self, works: list[Work]) -> ForwardBatch:
         counts = np.array([w.count for w in works], dtype=np.int32)

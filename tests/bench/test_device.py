@@ -59,7 +59,7 @@ def test_all_of_it_runs(tmp_path: Path) -> None:
     assert list(found) == list(device.SECTIONS)
     assert all(s["complete"] and s["rows"] and not s["failures"] for s in found.values())
     settings = [row["setting"] for row in found["engine/decode"]["rows"]]
-    assert settings == ["default", "fp8", "no graphs", "deterministic"]
+    assert settings == ["default", "fp8", "no graphs", "no overlap", "deterministic"]
     on, off = found["engine/shared"]["rows"]
     assert on["cascade_steps"] > 0 and off["cascade_steps"] == 0
     for row in found["engine/ttft"]["rows"]:

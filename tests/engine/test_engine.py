@@ -331,15 +331,15 @@ def test_a_step_that_fails_fails_its_calls_and_no_others(
 ) -> None:
     engine = make_engine()
     good = engine.generate(words(1, 40), greedy(5))
-    forward = engine._runner.forward
+    forward = engine._core.runner.forward
 
     def broken(batch: object) -> object:
         raise RuntimeError("out of luck")
 
-    monkeypatch.setattr(engine._runner, "forward", broken)
+    monkeypatch.setattr(engine._core.runner, "forward", broken)
     with pytest.raises(Exception, match="out of luck"):
         engine.generate(words(2, 40), greedy(5))
-    monkeypatch.setattr(engine._runner, "forward", forward)
+    monkeypatch.setattr(engine._core.runner, "forward", forward)
     assert engine.generate(words(2, 40), greedy(5)).cache.cached_tokens == 0
     assert engine.generate(words(1, 40), greedy(5)).token_ids == good.token_ids
     engine.check()

@@ -176,9 +176,9 @@ def test_bytes_of_a_token_by_tier(make: Make, tmp_path: Path) -> None:
                 disk_cache=str(tmp_path / kind / host),
             )
             pools[kind] = engine.kv_bytes
-            lower = engine._lower
+            lower = engine._core.lower
             assert lower is not None and lower.store is not None
-            assert engine._pool.token_bytes == numbers * size
+            assert engine._core.parts.pool.token_bytes == numbers * size
             assert lower.costs.token_bytes["host"] == numbers * below
             assert lower.costs.token_bytes["disk"] == numbers * below
             assert lower.store.layout.page_bytes == numbers * below
@@ -235,13 +235,13 @@ def test_other_scales_on_disk_are_a_miss(
     ids = prompt(7, 120)
     engine = make(**options)
     engine.generate(ids, GREEDY)
-    scales = engine._pool.scales
+    scales = engine._core.parts.pool.scales
     engine.close()
     assert scales is not None
     other = scales.clone()
     other[1, 0, 1] *= 2
     with monkeypatch.context() as patch:
-        patch.setattr("agentkv.engine.engine.fp8_scales", lambda *_: other)
+        patch.setattr("agentkv.engine.parts.fp8_scales", lambda *_: other)
         engine = make(**options)
         out = engine.generate(ids, GREEDY)
         assert out.cache.cached_tokens == 0
@@ -300,7 +300,7 @@ def test_scales_are_calibrated_only_where_they_are_needed(
     def never(*_: object) -> torch.Tensor:
         raise AssertionError("calibrated for nothing")
 
-    monkeypatch.setattr("agentkv.engine.engine.fp8_scales", never)
+    monkeypatch.setattr("agentkv.engine.parts.fp8_scales", never)
     make(kv_dtype="bfloat16", host_cache="1MiB")
     make(kv_dtype="auto", host_kv_dtype="fp8")  # no tier below
     with pytest.raises(AssertionError, match="for nothing"):

@@ -27,8 +27,8 @@ MakeEngine = Callable[..., Engine]
 
 
 def settled(engine: Engine) -> None:
-    assert engine._lower is not None and engine._lower.tiers is not None
-    tiers = engine._lower.tiers
+    assert engine._core.lower is not None and engine._core.lower.tiers is not None
+    tiers = engine._core.lower.tiers
     end = time.monotonic() + 10
     while tiers.transfers:
         assert time.monotonic() < end
@@ -50,7 +50,7 @@ def test_a_full_disk_loses_only_what_it_cannot_take(
         "host_write_hits": 1, "disk_cache": str(tmp_path), "load_policy": "always",
     }  # fmt: skip
     engine = make_engine(**options)
-    lower = engine._lower
+    lower = engine._core.lower
     assert lower is not None and isinstance(lower.store, DiskStore)
     full = OSError(errno.ENOSPC, "No space left on device")
     with monkeypatch.context() as patch:
@@ -197,7 +197,7 @@ def test_a_throttled_disk_is_declined_and_used_again_when_it_is_fast(
     engine.generate(ids, GREEDY)
     engine.close()
     engine = make_engine(pool_tokens=POOL, page_size=16, disk_cache=str(tmp_path))
-    lower = engine._lower
+    lower = engine._core.lower
     assert lower is not None
 
     def from_disk() -> int:

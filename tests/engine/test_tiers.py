@@ -217,7 +217,7 @@ def test_a_slow_tier_is_declined_and_both_figures_are_told(make_engine: MakeEngi
     ids = prompt(9, 100)
     engine.generate(ids, GREEDY)
     push_out(engine)
-    lower = engine._lower
+    lower = engine._core.lower
     assert lower is not None
     lower.costs.links["host"].bandwidth = 1.0
     out = engine.generate(ids, GREEDY)

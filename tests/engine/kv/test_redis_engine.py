@@ -40,8 +40,8 @@ def share(engine: Engine, ids: list[int]) -> None:
 
 
 def settled(engine: Engine) -> None:
-    assert engine._lower is not None and engine._lower.tiers is not None
-    assert not engine._lower.tiers.transfers and not engine._lower.tiers._asking
+    assert engine._core.lower is not None and engine._core.lower.tiers is not None
+    assert not engine._core.lower.tiers.transfers and not engine._core.lower.tiers._asking
     engine.check()
 
 
@@ -91,8 +91,8 @@ def test_a_lost_server_is_a_miss_and_it_may_come_back(
     else:
         os.kill(server.process.pid, signal.SIGCONT)
     for engine in (one, other):
-        assert engine._lower is not None and engine._lower.store is not None
-        engine._lower.store._until = 0.0  # type: ignore[attr-defined]
+        assert engine._core.lower is not None and engine._core.lower.store is not None
+        engine._core.lower.store._until = 0.0  # type: ignore[attr-defined]
     new = prompt(5, 120)
     share(one, new)
     out = other.generate([*new, 7], GREEDY)

@@ -110,7 +110,9 @@ class FakeDevice:
 
     def pinned(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         self._must_not_record("pin memory")
-        made = torch.zeros(shape, dtype=torch.uint8 if dtype.itemsize == 1 else dtype).view(dtype)
+        with torch.inference_mode(False):  # copies arrive wherever somebody waits for them
+            raw_type = torch.uint8 if dtype.itemsize == 1 else dtype
+            made = torch.zeros(shape, dtype=raw_type).view(dtype)
         self._pins.append(made)
         return made
 

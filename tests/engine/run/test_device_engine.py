@@ -28,7 +28,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> FakeDevice:
     """What every engine of this test finds when it looks for a GPU."""
     made = FakeDevice()
     monkeypatch.setattr(
-        "agentkv.engine.engine.find_device", lambda name: made if name != "cpu" else None
+        "agentkv.engine.parts.find_device", lambda name: made if name != "cpu" else None
     )
     return made
 
@@ -50,8 +50,8 @@ def tokens(outputs: list[RequestOutput]) -> list[list[int]]:
 
 
 def runner_of(engine: Engine) -> DeviceRunner:
-    assert isinstance(engine._runner, DeviceRunner)
-    return engine._runner
+    assert isinstance(engine._core.runner, DeviceRunner)
+    return engine._core.runner
 
 
 def graphs_of(engine: Engine) -> DecodeGraphs:
@@ -100,14 +100,14 @@ def test_without_graphs(make_engine: Make, device: FakeDevice) -> None:
 def test_one_copy_a_step(make_engine: Make, device: FakeDevice) -> None:
     engine = make_engine()
     steps = 0
-    forward = runner_of(engine).forward
+    launch = runner_of(engine).launch
 
-    def counted(batch: Any) -> Any:
+    def counted(batch: Any, before: Any = None) -> Any:
         nonlocal steps
         steps += 1
-        return forward(batch)
+        return launch(batch, before)
 
-    runner_of(engine).forward = counted  # type: ignore[method-assign]
+    runner_of(engine).launch = counted  # type: ignore[method-assign]
     del device.log[:]
     run(engine, PROMPTS)
     assert steps > 10
@@ -120,19 +120,19 @@ def test_padding_writes_nowhere(make_engine: Make, device: FakeDevice, page: int
     engine = make_engine(page_size=page)
     prompts = PROMPTS[:3]
     run(engine, prompts)
-    pool, changed = engine._pool, set[int]()
+    pool, changed = engine._core.parts.pool, set[int]()
     graphs = graphs_of(engine)
     run_graph = graphs.run
 
-    def watched(batch: Any, host: Any) -> Any:
+    def watched(batch: Any, host: Any, before: Any = None) -> Any:
         # What is nobody's now holds noise, so that a write of anything shows.
         free = torch.ones(pool.slots, dtype=torch.bool)
         free[batch.kv_indices] = False
         for i in range(pool.layers):
             pool.layer(i)[:, : pool.slots][:, free] = torch.rand(()).item()
-        before = [pool.layer(i).clone() for i in range(pool.layers)]
-        logits = run_graph(batch, host)
-        for i, old in enumerate(before):
+        olds = [pool.layer(i).clone() for i in range(pool.layers)]
+        logits = run_graph(batch, host, before)
+        for i, old in enumerate(olds):
             differs = (pool.layer(i) != old).flatten(2).any(-1).any(0)
             assert differs.nonzero().flatten().tolist() == sorted(batch.out_slots.tolist())
             changed.update(batch.out_slots.tolist())
@@ -191,17 +191,17 @@ def test_abort_while_a_step_is_in_flight(make_engine: Make, device: FakeDevice) 
     engine = make_engine(pool_tokens=160, max_batch_tokens=64)
     prompts = [ids(40, 1), ids(40, 2)]
     expected = tokens(run(make_engine(device="cpu"), [ids(60, 3), prompts[1]]))
-    forward = runner_of(engine).forward
+    launch = runner_of(engine).launch
     started, go = threading.Event(), threading.Event()
 
-    def slow(batch: Any) -> Any:
-        logits = forward(batch)
+    def slow(batch: Any, before: Any = None) -> Any:
+        logits = launch(batch, before)
         if len(batch.input_ids) == 2:  # both decode
             started.set()
             go.wait(60)
         return logits
 
-    runner_of(engine).forward = slow  # type: ignore[method-assign]
+    runner_of(engine).launch = slow  # type: ignore[method-assign]
     params = SamplingParams(max_tokens=12, temperature=0, ignore_eos=True)
     gone, stays = (engine.stream(p, params) for p in prompts)
     assert started.wait(60)
@@ -251,8 +251,8 @@ def test_a_copy_that_does_not_wait_is_found_out(
 ) -> None:
     """That the tests above can fail: without the event of what is computed, the stream does not wait."""
     engine = make_engine(pool_tokens=192, host_cache="1MiB", load_policy="always")
-    assert engine._lower is not None
-    copies = engine._lower.mover.copies
+    assert engine._core.lower is not None
+    copies = engine._core.lower.mover.copies
     monkeypatch.setattr(copies, "mark", lambda: None)
     with pytest.raises(Race):
         copies.down(np.arange(3, dtype=np.int32), np.arange(3, dtype=np.int32), copies.mark())

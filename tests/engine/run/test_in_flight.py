@@ -102,9 +102,11 @@ def test_an_abort_in_flight(model: LoadedModel, page: int, steps: int) -> None:
     assert loop.scheduler.abort(goes), "a second time changes nothing"
     assert goes.status is Status.RUNNING and goes.allocated > 0
     assert loop.scheduler.cache.pages.free_pages == free
-    before = goes.length
+    before = goes.known
     assert goes in loop.result(step, logits)
-    assert goes.finish_reason == "abort" and goes.length == before, "its last token is dropped"
+    assert goes.finish_reason == "abort" and goes.length == goes.known == before, (
+        "its last token is dropped"
+    )
     assert goes.allocated == 0
 
     # Its pages are somebody else's now, among others that were its own.

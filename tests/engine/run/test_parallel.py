@@ -82,14 +82,14 @@ class Pair:
 
     @property
     def runner(self) -> ParallelRunner:
-        assert isinstance(self.two._runner, ParallelRunner)
-        return self.two._runner
+        assert isinstance(self.two._core.runner, ParallelRunner)
+        return self.two._core.runner
 
     @property
     def worker(self) -> int:
         """The process of rank 1."""
-        assert self.two._parallel is not None
-        (pid,) = self.two._parallel.pids
+        assert self.two._core.parts.parallel is not None
+        (pid,) = self.two._core.parts.parallel.pids
         return pid
 
     def ask(self, *prompts: Any) -> list[tuple[RequestOutput, RequestOutput]]:
@@ -97,7 +97,7 @@ class Pair:
         found = []
         for engine in (self.one, self.two):
             held, go = threading.Event(), threading.Event()
-            engine._post(lambda held=held, go=go: (held.set(), go.wait(60)))  # type: ignore[misc]
+            engine._worker.post(lambda held=held, go=go: (held.set(), go.wait(60)))  # type: ignore[misc]
             # Commands that the worker takes together run before the next step: what is posted
             # before it has begun to wait would be taken apart from the rest.
             assert held.wait(60)
@@ -210,7 +210,7 @@ def batch_of(first: int, start: int = 0, end: int = 40) -> Any:
 
 
 def logits(engine: Engine, batch: Any) -> torch.Tensor:
-    return engine._ask(lambda: engine._runner.forward(batch).clone())
+    return engine._worker.ask(lambda: engine._core.runner.forward(batch).clone())
 
 
 def test_logits_are_close_and_keep_their_bits(pair: Pair) -> None:
@@ -237,13 +237,13 @@ def running_call(engine: Engine) -> Any:
 def test_then_a_fault_ends_it(pair: Pair, request: pytest.FixtureRequest) -> None:
     """The last test of a pair: its engine is over behind it."""
     case = request.node.callspec.params["pair"]
-    ranks = pair.two._parallel._ranks  # type: ignore[union-attr]
+    ranks = pair.two._core.parts.parallel._ranks  # type: ignore[union-attr]
     home = ranks.meeting.parent
     stream = None
     if case == "llama":  # nobody asks for anything while the process dies
         os.kill(pair.worker, signal.SIGKILL)
         reason = r"Rank 1 of 2 \(process \d+\) was ended by SIGKILL"
-        pair.two._worker.join(30)
+        pair.two._worker.thread.join(30)
     elif case == "llama-fp8-chunks":
         stream = running_call(pair.two)
         os.kill(pair.worker, signal.SIGKILL)
@@ -264,7 +264,7 @@ def test_then_a_fault_ends_it(pair: Pair, request: pytest.FixtureRequest) -> Non
     if stream is not None:
         with pytest.raises(EngineClosed, match=f"failed while the call ran: {reason}"):
             stream.result(60)
-    pair.two._worker.join(30)
+    pair.two._worker.thread.join(30)
     with pytest.raises(EngineClosed, match=f"The engine failed: {reason}.*create a new one"):
         pair.two.generate("hello", GREEDY, timeout=30)
     assert not pair.two.alive
@@ -295,26 +295,26 @@ def test_of_three_ranks_the_one_that_died_is_named(directory: Callable[[str], Pa
 
 def test_a_step_that_rank_1_cannot_run(directory: Callable[[str], Path]) -> None:
     with start(directory("llama"), 2) as engine:
-        runner = engine._runner
+        runner = engine._core.runner
         assert isinstance(runner, ParallelRunner)
         good, bad = batch_of(5), batch_of(100_000)
         ranks = runner._ranks
         told = type(ranks).run
         ranks.run = lambda batch: told(ranks, bad)  # type: ignore[method-assign]
         with pytest.raises(RankFailed, match=r"Rank 1 of 2 .* failed: IndexError: index out of"):
-            engine._ask(lambda: runner.forward(good))
-        engine._worker.join(30)
+            engine._worker.ask(lambda: runner.forward(good))
+        engine._worker.thread.join(30)
         assert not engine.alive
 
 
 @pytest.mark.slow
 def test_a_step_that_rank_0_does_not_come_to(directory: Callable[[str], Path]) -> None:
     with start(directory("llama"), 2) as engine:
-        assert engine._parallel is not None
-        ranks = engine._parallel._ranks
+        assert engine._core.parts.parallel is not None
+        ranks = engine._core.parts.parallel._ranks
         ranks.step_seconds = 1.5
-        engine._ask(lambda: ranks.run(batch_of(5)))
-        engine._worker.join(30)
+        engine._worker.ask(lambda: ranks.run(batch_of(5)))
+        engine._worker.thread.join(30)
         with pytest.raises(EngineClosed, match=r"Rank 1 of 2 .* has been in one step for"):
             engine.generate("hello", GREEDY, timeout=30)
 
@@ -344,7 +344,7 @@ from agentkv.engine import Engine, SamplingParams
 with Engine(
     model=sys.argv[1], tensor_parallel=2, threads=1, pool_tokens=1024, dtype="float32"
 ) as engine:
-    print(*engine._parallel.pids, engine._parallel._ranks.meeting.parent, flush=True)
+    print(*engine._core.parts.parallel.pids, engine._core.parts.parallel._ranks.meeting.parent, flush=True)
     while True:
         engine.generate("hello", SamplingParams(max_tokens=100, ignore_eos=True))
 """

@@ -45,6 +45,8 @@ class Device:
         self.memory = [0] * (pages * page_size)
         self.computed = 0
         self.serial = 0
+        self.chosen: list[int] = []
+        """What the last step that ran has sampled: its tokens may not be known to the scheduler yet."""
 
     def _lower(self, host_pages: int, **options: object) -> Callable[..., Tiers]:
         free = {"host": Link(1e12), "disk": Link(1e12)}
@@ -65,8 +67,12 @@ class Device:
             out.append(state)
         return out
 
-    def next_token(self, request: Request) -> int:
-        return self.prefix_hash((), request.tokens)[-1] % self.vocab
+    def ids(self, request: Request, end: int) -> np.ndarray:
+        """The first ids of a request, with those that it only expects."""
+        found = request.ids[:end].copy()
+        for i in np.flatnonzero(found < 0):
+            found[i] = self.chosen[-1 - found[i]]
+        return found
 
     def request(self, ids: list[int], max_new: int = 0, **options: object) -> Request:
         self.serial += 1
@@ -79,11 +85,13 @@ class Device:
         return request
 
     def run(self, step: Step) -> list[int | None]:
-        """Write what the step computes, then verify every slot that it reads."""
+        """Write what the step computes, then verify every slot that it reads. When it was planned, not
+        when it is committed: a stream runs steps in the order in which they were planned."""
         batch = step.batch
         for i, work in enumerate(step.works):
             request = work.request
-            hashes = self.prefix_hash(request.namespace, request.ids[: work.start + work.count])
+            ids = self.ids(request, work.start + work.count)
+            hashes = self.prefix_hash(request.namespace, ids)
             rows = slice(batch.qo_indptr[i], batch.qo_indptr[i + 1])
             assert (
                 batch.input_ids[rows].tolist() == request.ids[work.start :][: work.count].tolist()
@@ -95,11 +103,18 @@ class Device:
                 self.memory[slot] = value
         for i, work in enumerate(step.works):
             request = work.request
-            hashes = self.prefix_hash(request.namespace, request.ids[: work.start + work.count])
+            hashes = self.prefix_hash(request.namespace, self.ids(request, work.start + work.count))
             read = batch.kv_indices[batch.kv_indptr[i] : batch.kv_indptr[i + 1]]
             assert [self.memory[s] for s in read] == hashes, f"{request.id} reads foreign K/V"
         self.computed += len(batch.input_ids)
-        return [self.next_token(w.request) if w.samples else None for w in step.works]
+        tokens = [
+            self.prefix_hash((), self.ids(w.request, w.start + w.count))[-1] % self.vocab
+            if w.samples
+            else None
+            for w in step.works
+        ]
+        self.chosen = [t for t in tokens if t is not None]
+        return tokens
 
     def step(self) -> Step | None:
         step = self.scheduler.schedule()

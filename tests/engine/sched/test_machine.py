@@ -91,7 +91,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             max_running=4,
             policy=policy,
         )
-        self.step: Any = None
+        self.steps: list[Any] = []  # planned and run, not committed
         self.open: list[Request] = []
         self.first_facts: dict[str, int] = {}
         self.expected: dict[tuple[tuple[int, ...], int], list[int]] = {}
@@ -145,28 +145,43 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     @rule()
     def schedule(self) -> None:
-        if self.step is None:
-            self.step = self.device.scheduler.schedule()
-            if self.step is None:
-                assert self.device.scheduler.idle, "work waits and nothing runs"
+        """The next step; it may be planned before the last one is committed."""
+        if len(self.steps) < 2:
+            step = self.device.scheduler.schedule()
+            if step is not None:
+                self.steps.append((step, self.device.run(step)))
+            elif not self.steps:
+                self.nothing_runs()
+
+    def nothing_runs(self) -> None:
+        assert self.device.scheduler.idle, "work waits and nothing runs"
 
     @rule()
     def commit(self) -> None:
-        if self.step is not None:
-            self.device.scheduler.commit(self.step, self.device.run(self.step))
-            self.step = None
+        if self.steps:
+            self.device.scheduler.commit(*self.steps.pop(0))
 
     @rule()
     def whole_step(self) -> None:
-        self.commit()
+        self.settle()
         self.schedule()
         self.commit()
 
-    @rule()
-    def fail(self) -> None:
-        if self.step is not None:
-            self.device.scheduler.drop(self.step)
-            self.step = None
+    @rule(count=st.integers(2, 6))
+    def overlapped(self, count: int) -> None:
+        for _ in range(count):
+            self.schedule()
+            self.schedule()
+            self.commit()
+
+    def settle(self) -> None:
+        while self.steps:
+            self.commit()
+
+    @rule(pick=st.integers(0, 1))
+    def fail(self, pick: int) -> None:
+        if len(self.steps) > pick:
+            self.device.scheduler.drop(self.steps.pop(pick)[0])
 
     @rule()
     def flush(self) -> None:
@@ -205,7 +220,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         if not hasattr(self, "device"):
             return
-        self.commit()
+        self.settle()
         self.device.drain()
         self.holds()
         cache = self.device.cache
@@ -243,7 +258,7 @@ class TieredMachine(SchedulerMachine):
             max_running=4,
         )
         self.device.mover.most_groups = groups
-        self.step: Any = None
+        self.steps: list[Any] = []  # planned and run, not committed
         self.open: list[Request] = []
         self.first_facts: dict[str, int] = {}
         self.expected: dict[tuple[tuple[int, ...], int], list[int]] = {}
@@ -293,13 +308,10 @@ class TieredMachine(SchedulerMachine):
                 self.device.mover.damage(transfer)
             self.device.mover.end(transfer, done, OSError("the disk is gone"))
 
-    @rule()
-    def schedule(self) -> None:
-        if self.step is None:
-            self.step = self.device.scheduler.schedule()
-            if self.step is None and not self.device.scheduler.idle:
-                lower = self.device.cache.tiers
-                assert lower is not None and lower.transfers, "nothing runs"
+    def nothing_runs(self) -> None:
+        if not self.device.scheduler.idle:
+            lower = self.device.cache.tiers
+            assert lower is not None and lower.transfers, "nothing runs"
 
     @rule()
     def store_everything(self) -> None:

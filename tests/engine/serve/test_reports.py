@@ -334,7 +334,7 @@ def test_a_step_that_fails_ends_the_stream_with_an_error(
 ) -> None:
     engine = make_engine(threads=1)
     live = serve(engine)
-    forward, steps = engine._runner.forward, [0]
+    forward, steps = engine._core.runner.forward, [0]
 
     def failing(batch: Any) -> Any:
         steps[0] += 1
@@ -342,7 +342,7 @@ def test_a_step_that_fails_ends_the_stream_with_an_error(
             raise RuntimeError("secret at 0xdeadbeef")
         return forward(batch)
 
-    monkeypatch.setattr(engine._runner, "forward", failing)
+    monkeypatch.setattr(engine._core.runner, "forward", failing)
     body = {"prompt": "abc", "max_tokens": 50, "temperature": 0, "ignore_eos": True}
     with (
         live.client() as client,

@@ -93,7 +93,7 @@ def test_a_shared_prefix_is_read_once(make_engine: Make, kv: str) -> None:
         outputs = run(engine, prompts, 2)
         assert hits(outputs) == [272] * 3
         found.append(tokens(outputs))
-        runner: Any = engine._runner
+        runner: Any = engine._core.runner
         wanted = bool(settings) and "cascade" not in settings
         assert (getattr(runner.attention, "cascades", 0) > 0) == wanted
     assert all(other == found[0] for other in found[1:])
