@@ -172,7 +172,7 @@ class Core:
         for one, token in zip(there, found, strict=True):
             if one is not None and token is not None:
                 one.sampled(token)
-        ended = self.scheduler.commit(step, [t and t.token_id for t in found])
+        ended = self.scheduler.commit(step, [None if t is None else t.token_id for t in found])
         now = time.perf_counter()
         seconds = now - max(flight.began, self._settled)
         self._settled = now

@@ -182,8 +182,9 @@ def _ahead(config: EngineConfig, runner: Runner) -> DeviceRunner | None:
     from agentkv.engine.attention.triton import TritonAttention
     from agentkv.engine.run.device_runner import DeviceRunner
 
-    own = isinstance(runner, DeviceRunner) and isinstance(runner.attention, TritonAttention)
-    return runner if config.overlap and own else None
+    if not config.overlap or not isinstance(runner, DeviceRunner):
+        return None
+    return runner if isinstance(runner.attention, TritonAttention) else None
 
 
 def _dtype(name: str, *, on_cpu: bool) -> torch.dtype:

@@ -29,7 +29,8 @@ T = TypeVar("T")
 class Work(Protocol):
     """What the thread does when there is nothing to be told."""
 
-    idle: bool
+    @property
+    def idle(self) -> bool: ...
 
     def step(self) -> bool:
         """Do a piece of it. False when nothing of it can be done now."""

@@ -299,11 +299,14 @@ class RedisStore:
         key, data = f"{PREFIX}probe:{secrets.token_hex(8)}", bytes(1 << 20)
         try:
             self._ask(self._client.set, key, data, ex=10)
-            began = time.perf_counter()
-            self._ask(self._client.ping)
-            fixed = time.perf_counter() - began
-            self._ask(self._client.get, key)
-            spent = time.perf_counter() - began - fixed
+            fixed = spent = float("inf")
+            for _ in range(3):  # the best: nothing else may have been in the way
+                began = time.perf_counter()
+                self._ask(self._client.ping)
+                middle = time.perf_counter()
+                self._ask(self._client.get, key)
+                fixed = min(fixed, middle - began)
+                spent = min(spent, time.perf_counter() - middle)
             self._ask(self._client.delete, key)
         except (StoreMiss, OSError):
             return 1e8, 0.005

@@ -87,7 +87,8 @@ class Draft(Protocol):
     """Tokens that are being chosen on a device. `tokens`: int32 `[n]`, there, in the order of the stream
     that computes."""
 
-    tokens: torch.Tensor
+    @property
+    def tokens(self) -> torch.Tensor: ...
 
     def read(self) -> list[int]:
         """The tokens. Waits for them."""

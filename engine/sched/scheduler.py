@@ -185,7 +185,8 @@ class Scheduler:
         ended: list[Request] = []
         for work, token in zip(step.works, tokens, strict=True):
             request = work.request
-            if request.status is Status.FINISHED:  # in the step before
+            before = request.status is Status.FINISHED
+            if before:  # it ended in the step before this one
                 continue
             request.committed = work.start + work.count
             if work.prefill:
@@ -223,9 +224,9 @@ class Scheduler:
         """Pages for one more token of every decoding request; retract until they are there. False when
         that would take something from a step that runs."""
         for request in list(self.running):
-            if request.status is not Status.RUNNING or request.exhausted or request.aborted:
+            if request.status is Status.WAITING:  # taken back for one before it
                 continue
-            if request.prefilling:
+            if request.exhausted or request.aborted or request.prefilling:
                 continue
             if request.scheduled < request.allocated:
                 continue

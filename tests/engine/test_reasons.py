@@ -404,7 +404,7 @@ def reader(tiny_words_dir: Path) -> Iterator[Engine]:
 def test_healthy_traffic_has_no_made_up_reasons(reader: Engine, traces: Path, named: bool) -> None:
     """200 calls of recorded agents, four sessions at a time, first with session names, then none."""
     reader.flush()
-    reader._explainer.forget()
+    reader._core.explainer.forget()
     path = traces / "agent" / "tau_airline_gpt4o.sessions.jsonl.gz"
     sessions = iter(read_traces(path, limit=40))
     seen: Counter[str] = Counter()

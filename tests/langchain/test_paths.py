@@ -112,7 +112,7 @@ def test_every_path_in_and_out_of_process_says_the_same(
     for where in ({"engine": shared}, {"base_url": serve(shared)}):
         for name, call in PATHS.items():
             shared.flush()
-            shared._explainer.forget()
+            shared._core.explainer.forget()
             session = f"paths-{kind}-{next(count)}"
             room = 8 if kind == "text" else 80
             with ChatAgentKV(model="tiny", max_tokens=room, session=session, **where) as llm:

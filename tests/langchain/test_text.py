@@ -59,7 +59,7 @@ def test_every_path_has_the_report(shared: Engine, serve: Callable[..., str]) ->
     for where in ({"engine": shared}, {"base_url": serve(shared)}):
         for name, call in PATHS.items():
             shared.flush()
-            shared._explainer.forget()
+            shared._core.explainer.forget()
             ends = Ends()
             with AgentKV(model="tiny", max_tokens=6, session="s", price=price, **where) as llm:
                 texts = [call(llm, {"callbacks": [ends]}) for _ in range(2)]

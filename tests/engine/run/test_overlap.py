@@ -14,7 +14,8 @@ import pytest
 from agentkv.engine import Engine, RequestOutput, SamplingParams
 from agentkv.engine.errors import EngineError
 from agentkv.engine.run.device_runner import DeviceRunner
-from agentkv.engine.run.device_sampler import DeviceDraft, DeviceSampler
+from agentkv.engine.run.device_sampler import DeviceSampler
+from agentkv.engine.run.sampler import Draft
 from agentkv.engine.types import Grammar
 from tests.engine.run.fake_device import FakeDevice
 
@@ -81,8 +82,8 @@ class Watch:
             return sample(*arguments)
 
         runner.launch = launched  # type: ignore[method-assign]
-        sampler.draft = drafted  # type: ignore[method-assign]
-        sampler.sample = sampled  # type: ignore[method-assign]
+        sampler.draft = drafted  # type: ignore[assignment, method-assign]
+        sampler.sample = sampled  # type: ignore[assignment, method-assign]
 
     @property
     def ahead(self) -> int:
@@ -95,7 +96,7 @@ class Watch:
 
 
 class Watched:
-    def __init__(self, draft: DeviceDraft, events: list[str], number: int) -> None:
+    def __init__(self, draft: Draft, events: list[str], number: int) -> None:
         self.tokens = draft.tokens
         self._draft, self._events, self._number = draft, events, number
 

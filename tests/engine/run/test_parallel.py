@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,11 @@ def start(model: Path, world: int, **options: Any) -> Engine:
     return Engine(EngineConfig(model=str(model), tensor_parallel=world, **settings))
 
 
+def hold(held: threading.Event, go: threading.Event) -> None:
+    held.set()
+    go.wait(60)
+
+
 @dataclass
 class Pair:
     """The same engine with one rank and with two, and all that both have answered."""
@@ -97,7 +103,7 @@ class Pair:
         found = []
         for engine in (self.one, self.two):
             held, go = threading.Event(), threading.Event()
-            engine._worker.post(lambda held=held, go=go: (held.set(), go.wait(60)))  # type: ignore[misc]
+            engine._worker.post(partial(hold, held, go))
             # Commands that the worker takes together run before the next step: what is posted
             # before it has begun to wait would be taken apart from the rest.
             assert held.wait(60)
@@ -284,8 +290,8 @@ def test_of_three_ranks_the_one_that_died_is_named(directory: Callable[[str], Pa
         assert [f.rank for f in facts] == [0, 1, 2]
         assert len({f.tables for f in facts}) == len({f.computed_tokens for f in facts}) == 1
         three.check()
-        assert three._parallel is not None
-        pids = three._parallel.pids
+        assert three._core.parts.parallel is not None
+        pids = three._core.parts.parallel.pids
         stream = running_call(three)
         os.kill(pids[1], signal.SIGKILL)
         with pytest.raises(EngineClosed, match=rf"Rank 2 of 3 \(process {pids[1]}\) was ended"):
