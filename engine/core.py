@@ -168,6 +168,9 @@ class Core:
                 raise
             self._dropped(step, error)
             return
+        if self.lower is not None:  # before the commit, which may have its pages copied
+            sent = None if flight.draft is None else flight.draft.sent
+            self.lower.mover.copies.committed = sent
         there = [s if s.request.id in self._sequels else None for s in flight.sequels]
         for one, token in zip(there, found, strict=True):
             if one is not None and token is not None:

@@ -14,6 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+# The suite is about the CPU, and about stand-ins for devices; `agentkv bench device` is for real ones.
+os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
+
 from agentkv.engine import threads as _threads  # noqa: F401  (before torch: how its threads wait)
 
 if TYPE_CHECKING:

@@ -6,8 +6,10 @@ stream of their own, beside what is being computed:
     down   compute's event -> [gather on the device -> pinned host] -> event -> rows of the host's pool
     up     compute's event, rows of the host's pool -> pinned -> [device -> scatter]  -> event
 
-`mark` is called on the thread that computes, when a transfer is asked for: the stream waits for that
-event, so that it reads what had been computed by then, and writes over nothing that is still read.
+`mark` is called on the thread that computes, when a load is asked for: the stream waits for that
+event, so that it writes over nothing that is still read or written. What goes down is in the tree, and so
+of a step that was committed: `behind` is the end of the last one of these, and the step that runs need not
+be waited for.
 `down` and `up` return when their last event has passed. Two pinned buffers take turns, and none is
 touched before the event behind its last copy. Where rows are one run in the host's pool, which is
 pinned itself, there is no buffer in between.
@@ -36,10 +38,17 @@ class Copies:
     def __init__(self, device: KVPool, host: KVPool) -> None:
         self.device = device
         self.host = host
+        self.committed: Event | None = None
+        """The end of the last step that was committed, told by whoever commits; None where steps are
+        done when they return."""
 
     def mark(self) -> Event | None:
         """A point in what is being computed; None where everything asked for has been done."""
         return None
+
+    def behind(self) -> Event | None:
+        """A point behind which all that the tree has was computed."""
+        return self.committed or self.mark()
 
     def down(self, device: IntArray, host: IntArray, after: Event | None = None) -> None:
         """Copy device slots to host slots (int32 `[n]` both), in all layers."""

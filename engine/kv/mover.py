@@ -72,12 +72,12 @@ class PoolMover:
     # -- called by the tree's thread
 
     def move(self, transfer: Transfer, done: Done) -> None:
-        first = 0 if transfer.kind == "load" else 1
-        # What is computed until now is what the copy may read and must not run into.
-        self._jobs.put((first, next(self._numbers), (transfer, done, self.copies.mark())))
+        load = transfer.kind == "load"
+        after = self.copies.mark() if load else self.copies.behind()
+        self._jobs.put((0 if load else 1, next(self._numbers), (transfer, done, after)))
 
     def save_now(self, device: IntArray, host: IntArray) -> None:
-        self.copies.down(device, host, self.copies.mark())
+        self.copies.down(device, host, self.copies.behind())
 
     def free_disk(self, slots: IntArray) -> None:
         if self.disk is not None:

@@ -23,6 +23,7 @@ from typing import Protocol
 import numpy as np
 import torch
 
+from agentkv.engine.device import Event
 from agentkv.engine.run.grammar_matcher import Matcher
 from agentkv.engine.types import IntArray, SamplingParams, TokenLogprob
 
@@ -89,6 +90,11 @@ class Draft(Protocol):
 
     @property
     def tokens(self) -> torch.Tensor: ...
+
+    @property
+    def sent(self) -> Event:
+        """Behind the step and what it gave."""
+        ...
 
     def read(self) -> list[int]:
         """The tokens. Waits for them."""

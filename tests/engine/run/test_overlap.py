@@ -97,7 +97,7 @@ class Watch:
 
 class Watched:
     def __init__(self, draft: Draft, events: list[str], number: int) -> None:
-        self.tokens = draft.tokens
+        self.tokens, self.sent = draft.tokens, draft.sent
         self._draft, self._events, self._number = draft, events, number
 
     def read(self) -> list[int]:
@@ -291,4 +291,46 @@ def test_what_left_the_pool_comes_back_beside_steps(make_engine: Make, device: F
     busy.result(60)
     assert host >= 160
     engine.check()
+    device.check()
+
+
+def test_what_leaves_the_pool_does_not_wait_for_the_step_that_runs(
+    make_engine: Make, device: FakeDevice
+) -> None:
+    """Its pages are of steps that were committed; only loads wait for what is under way."""
+    engine = make_engine(
+        page_size=16, pool_tokens=256, max_running=3, host_cache="1MiB", load_policy="always"
+    )
+    lower, runner = engine._core.lower, engine._core.parts.ahead
+    assert lower is not None and runner is not None
+    copies = lower.mover.copies
+    down, mark, launch = copies.down, copies.mark, runner.launch
+    launched: list[int] = [0]
+    saves: list[bool] = []
+    marks: list[bool] = []
+
+    def saved(slots: Any, host: Any, after: Any = None) -> None:
+        if engine._core.scheduler.planned:
+            saves.append(after.at < launched[-1])
+        down(slots, host, after)
+
+    def marked() -> Any:
+        found: Any = mark()
+        marks.append(found.at > launched[-1])
+        return found
+
+    def launch_watched(batch: Any, before: Any = None) -> Any:
+        logits = launch(batch, before)
+        launched.append(device._moment)
+        return logits
+
+    copies.down, copies.mark = saved, marked  # type: ignore[assignment, method-assign]
+    runner.launch = launch_watched  # type: ignore[method-assign]
+    busy = engine.stream(ids(20, 8), settings(max_tokens=100))
+    for seed in (1, 2, 3, 1, 2, 3):
+        ask(engine, [(ids(90, seed), settings(max_tokens=10))])
+    busy.result(60)
+    assert len(saves) >= 3 and all(saves)
+    assert lower.stats()["host"]["loaded_tokens_total"] >= 80
+    assert marks and all(marks)
     device.check()
