@@ -22,7 +22,8 @@ async def flush_cache(request: Request) -> Response:
 
 
 async def abort_request(request: Request) -> Response:
-    """Abort the request whose `X-Request-Id` (or `rid`) is `rid`, or all of them."""
+    """Abort the request whose `X-Request-Id` (or `rid`) is `rid`, or all of them: of the caller's key,
+    where there are several."""
     service = service_of(request)
     body = await read(request, AbortRequest)
     wanted = body.value
@@ -30,7 +31,8 @@ async def abort_request(request: Request) -> Response:
         raise invalid(
             "Give `rid`, or `abort_all: true`.", param="rid", code="missing_required_parameter"
         )
-    told = await asyncio.to_thread(service.abort, None if wanted.abort_all else wanted.rid)
+    which = None if wanted.abort_all else wanted.rid
+    told = await asyncio.to_thread(service.abort, which, request.state.tenant)
     return JSONReply({"success": True, "aborted": told}, headers=body.headers)
 
 
@@ -40,7 +42,8 @@ async def explain(request: Request) -> Response:
     wanted = request.path_params["request_id"]
     found = service.verdicts.get(wanted, request.state.tenant)
     if found is None:
-        running = any(ticket.request_id == wanted for ticket in service.tickets)
+        mine = service.seen_by(request.state.tenant)
+        running = any(ticket.request_id == wanted for ticket in mine)
         why = (
             "It is still running."
             if running

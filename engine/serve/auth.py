@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from agentkv.engine.serve.config import ServeConfig, is_loopback
 
-OPEN_ROUTES = frozenset({"/health", "/ready"})
+OPEN_ROUTES = frozenset({"/", "/health", "/ready"})
 """The only routes that need no key. A list of what is open, so that a new route is closed."""
 
 

@@ -34,6 +34,10 @@ MOST_TEXT = 4000
 """Characters of a node's text at most."""
 
 _POOL = (
+    "num_requests_running",
+    "num_requests_waiting",
+    "requests_total",
+    "generation_tokens_total",
     "pool_tokens",
     "free_tokens",
     "evictable_tokens",
@@ -199,6 +203,7 @@ def _number(request: Request, name: str, default: int, most: int) -> int:
     text = request.query_params.get(name)
     if text is None:
         return default
-    if not text.isdecimal() or not 0 < int(text) <= most:
+    # Its length first: Python refuses to read numbers of thousands of digits.
+    if not text.isdecimal() or len(text) > len(str(most)) or not 0 < int(text) <= most:
         raise invalid(f"`{name}` must be a whole number from 1 to {most}.", param=name)
     return int(text)

@@ -60,7 +60,8 @@ class Job:
         self._engine = engine
         self.calls = tuple(calls)
         self._asked = asked
-        self._ticket = service.open(request_id, len(self.calls))
+        tenant = None if asked is None else asked.tenant
+        self._ticket = service.open(request_id, len(self.calls), tenant)
         self._streams: list[AsyncIterator[StreamEvent]] = []
         self._early: list[tuple[int, StreamEvent]] = []
         self._unfinished = dict.fromkeys(range(len(self.calls)))

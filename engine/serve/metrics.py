@@ -33,7 +33,7 @@ _COUNTERS = {
 _GAUGES = {
     "num_requests_running": "Requests in the running batch.",
     "num_requests_waiting": "Requests in the queue.",
-    "token_usage": "Share of the KV pool that holds something, 0 to 1.",
+    "token_usage": "Share of the KV pool that requests in flight hold, 0 to 1.",
     "pool_tokens": "Size of the KV pool in tokens.",
     "free_tokens": "Tokens of the pool that are free.",
     "evictable_tokens": "Tokens of the pool that are cached and may be dropped.",

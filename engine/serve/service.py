@@ -30,6 +30,8 @@ class Ticket:
 
     request_id: str
     engine_ids: tuple[str, ...]
+    tenant: str | None = None
+    """Whose key it came with, where there are several."""
     started: float = field(default_factory=time.perf_counter)
 
 
@@ -115,15 +117,15 @@ class Service:
         """Calls in flight."""
         return tuple(self._tickets)
 
-    def open(self, request_id: str, calls: int = 1) -> Ticket:
-        """Register `calls` engine requests under `request_id`.
+    def open(self, request_id: str, calls: int = 1, tenant: str | None = None) -> Ticket:
+        """Register `calls` engine requests under `request_id`, for `tenant`.
 
         Two clients may send the same id at once; the engine's ids stay apart all the same.
         """
         live = any(ticket.request_id == request_id for ticket in self._tickets)
         base = f"{request_id}~{secrets.token_hex(4)}" if live else request_id
         ids = (base,) if calls == 1 else tuple(f"{base}-{i}" for i in range(calls))
-        ticket = Ticket(request_id, ids)
+        ticket = Ticket(request_id, ids, tenant)
         self._tickets.add(ticket)
         return ticket
 
@@ -140,10 +142,17 @@ class Service:
         finally:
             self.close(ticket)
 
-    def abort(self, request_id: str | None) -> int:
-        """Abort the calls with `request_id` (None: all). Returns how many were told to stop."""
+    def seen_by(self, tenant: str | None) -> list[Ticket]:
+        """The calls in flight of one tenant; None: all of them."""
+        return [t for t in list(self._tickets) if tenant is None or t.tenant == tenant]
+
+    def abort(self, request_id: str | None, tenant: str | None = None) -> int:
+        """Abort the calls with `request_id` (None: all), of `tenant` (None: of all).
+
+        Returns how many were told to stop.
+        """
         told = 0
-        for ticket in list(self._tickets):
+        for ticket in self.seen_by(tenant):
             if request_id is None or ticket.request_id == request_id:
                 told += sum([self.engine.abort(engine_id) for engine_id in ticket.engine_ids])
         return told

@@ -60,6 +60,18 @@ class Verdicts:
         out = {"schema": SCHEMA, "request_id": request_id, **calls[0]}
         return out if len(calls) == 1 else {**out, "calls": calls}
 
+    def latest(self, tenant: str | None, most: int) -> list[dict[str, Any]]:
+        """The last calls of a tenant, newest first."""
+        out: list[dict[str, Any]] = []
+        for (owner, request_id), calls in reversed(self._kept.items()):
+            if owner != tenant:
+                continue
+            for number in sorted(calls, reverse=True):
+                if len(out) == most:
+                    return out
+                out.append({"request_id": request_id, **msgspec.json.decode(calls[number])})
+        return out
+
     @property
     def size(self) -> int:
         """Bytes kept."""

@@ -125,7 +125,7 @@ def test_the_tree_and_one_node(live: Live) -> None:
     assert "Find a parcel" in told["text"]
     assert told["text_cut"] is False
     assert live.get("/agentkv/cache/nodes/ffffffffffff").status_code == 404
-    for bad in ("limit=0", "limit=x", "limit=1000000", "depth=-1"):
+    for bad in ("limit=0", "limit=x", "limit=1000000", "depth=-1", "depth=" + "9" * 5000):
         assert live.get(f"/agentkv/cache/tree?{bad}").status_code == 400
 
 

@@ -140,6 +140,31 @@ def test_abort_by_request_id(tiny: Live, stream: bool) -> None:
     tiny.until_idle()
 
 
+def test_a_key_aborts_its_own_calls_only(make_engine: Any, serve: Any) -> None:
+    live = serve(make_engine(threads=1), api_keys=("key-a", "key-b"))
+    a, b = ({"authorization": f"Bearer key-{name}"} for name in "ab")
+    replies: list[Any] = []
+
+    def ask() -> None:
+        body = {"prompt": "a", "max_tokens": 1900, "ignore_eos": True}
+        headers = {**a, "x-request-id": "mine"}
+        replies.append(live.post("/v1/completions", body, headers=headers).json())
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    while not live.service.in_flight:
+        assert thread.is_alive()
+    for which in ({"rid": "mine"}, {"abort_all": True}):
+        assert live.post("/abort_request", which, headers=b).json()["aborted"] == 0
+    with live.client() as client:
+        hidden = client.get("/agentkv/explain/mine", headers=b)
+        assert hidden.status_code == 404 and "still running" not in hidden.text
+        assert "still running" in client.get("/agentkv/explain/mine", headers=a).text
+    assert live.post("/abort_request", {"abort_all": True}, headers=a).json()["aborted"] == 1
+    thread.join(10)
+    assert replies[0]["choices"][0]["finish_reason"] == "abort"
+
+
 @pytest.mark.parametrize("stream", [False, True])
 def test_abort_in_the_queue(make_engine: Any, serve: Any, stream: bool) -> None:
     live = serve(make_engine(threads=1, max_running=1))

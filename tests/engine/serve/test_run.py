@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -17,6 +18,9 @@ from typing import IO, Any
 
 import httpx
 import pytest
+
+from agentkv.engine.serve.config import ServeConfig
+from agentkv.engine.serve.run import bind
 
 Start = Callable[..., subprocess.Popen[str]]
 
@@ -102,6 +106,27 @@ def test_what_does_not_finish_in_time_is_aborted(start: Start) -> None:
     assert process.wait(30) == 0
 
 
+def test_a_reply_does_not_wait_for_an_acknowledgement() -> None:
+    """asyncio turns Nagle's algorithm off where a socket says that its protocol is TCP."""
+
+    async def serve() -> int:
+        found: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+        def met(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            sock = writer.get_extra_info("socket")
+            found.set_result(sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+            writer.close()
+
+        bound = bind(ServeConfig(port=0))
+        async with await asyncio.start_server(met, sock=bound):
+            _, writer = await asyncio.open_connection(*bound.getsockname())
+            result = await asyncio.wait_for(found, 10)
+            writer.close()
+        return result
+
+    assert asyncio.run(serve()) == 1
+
+
 def test_a_signal_while_loading_ends_it(start: Start) -> None:
     process = start("--port", "0")
     line_with(process.stderr, "listening on")
@@ -122,6 +147,8 @@ def test_refusals_say_what_to_do(start: Start, tmp_path: Path) -> None:
         taken.listen()
         status, said = ended("--port", str(taken.getsockname()[1]))
         assert status == 3 and "--port" in said and "Traceback" not in said
+    status, said = ended("--host", "192.0.2.1", "--insecure-no-auth", "--port", "0")
+    assert status == 3 and "--host" in said and "--port" not in said and "Traceback" not in said
     status, said = ended("--host", "0.0.0.0", "--port", "0")
     assert status == 2 and "--api-key-file" in said and "Traceback" not in said
     status, said = ended("--port", "0", model=str(tmp_path))
