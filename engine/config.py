@@ -204,13 +204,6 @@ class EngineConfig:
                 "numbers are added depends on the batch.",
                 param="tensor_parallel",
             )
-        if self.tensor_parallel > 1 and (self.stored or host_bytes(self.host_cache, 1 << 30)):
-            raise InvalidRequest(
-                "tensor_parallel works without host_cache, disk_cache and remote_cache: each process "
-                "has its own part of the K/V, and these tiers take it from one. Leave them out, or "
-                "leave tensor_parallel at 1.",
-                param="tensor_parallel",
-            )
         for name in ("max_model_len", "pool_tokens", "threads"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -220,6 +213,11 @@ class EngineConfig:
     def stored(self) -> bool:
         """Whether there is a tier that outlives the process."""
         return self.disk_cache is not None or self.remote_cache is not None
+
+    @property
+    def lower(self) -> bool:
+        """Whether there is any tier below the pool."""
+        return self.prefix_cache and bool(host_bytes(self.host_cache, 1 << 30) or self.stored)
 
 
 _UNITS = {"": 1, "b": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}

@@ -28,7 +28,7 @@ from agentkv.engine.kv.cache import KVCache
 from agentkv.engine.kv.eviction import POLICIES as EVICTION
 from agentkv.engine.kv.tree import TreeError
 from agentkv.engine.lower import LowerTiers
-from agentkv.engine.parts import Parts, has_lower
+from agentkv.engine.parts import Parts
 from agentkv.engine.run.backends import no_bits
 from agentkv.engine.run.sampler import Draft, Sampled, score_prompt
 from agentkv.engine.sched.batch import ForwardBatch
@@ -76,7 +76,7 @@ class Core:
         self.keeper = Keeper()
         self.lower: LowerTiers | None = None
         self.bit_exact = self.runner.bit_exact
-        if has_lower(config):
+        if config.lower:
             self.lower = LowerTiers(
                 config,
                 parts.pool,
@@ -84,6 +84,7 @@ class Core:
                 post,
                 self._forward_nothing,
                 parts.device,
+                parts.parallel,
             )
             self.bit_exact = self.bit_exact and not self.lower.lossy
         if config.deterministic and not self.bit_exact:

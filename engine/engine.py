@@ -184,8 +184,9 @@ class Engine:
             try:
                 loop.call_soon_threadsafe(events.put_nowait, event)
             except RuntimeError:
-                # The loop is closed: nobody listens any more, and the call is aborted elsewhere.
+                # The loop is closed: nobody listens any more, though the stream may still be held.
                 log.debug("an event of %s came after its loop had closed", call.id)
+                self.abort(call.id)
 
         call = self._call(prompt, params, session, salt, pin, request_id, emit)
         self._submit(call)
@@ -450,6 +451,7 @@ class Engine:
             ("dtype", self.dtype_name),
             ("kv", self.kv_dtype_name),
             *((("attention", mark),) if mark is not None else ()),
+            *((("ranks", self.config.tensor_parallel),) if self.config.tensor_parallel > 1 else ()),
             ("salt", salt),
         )
 

@@ -25,6 +25,7 @@ from agentkv.engine.kv.store import Layout, Store
 from agentkv.engine.kv.tiers import Tiers
 from agentkv.engine.kv.tree import Namespace
 from agentkv.engine.memory import available_bytes
+from agentkv.engine.run.parallel_runner import Parallel
 from agentkv.kernels.fp8 import digest
 
 STAGING_BYTES = 256 << 20
@@ -48,14 +49,18 @@ class LowerTiers:
         post: Callable[[Callable[[], None]], None],
         forward: Callable[[int], None],
         device: Device | None = None,
+        parallel: Parallel | None = None,
     ) -> None:
-        """`device`: that of the pool, where it is not the CPU's memory."""
+        """`device`: that of the pool, where it is not the CPU's memory. `parallel`: where each rank has
+        a part of the KV heads; sizes are those of all parts."""
         self.config = config
+        world = 1 if parallel is None else parallel.world
+        heads = pool.kv_heads * world
         page = config.page_size
         dtype = pool.dtype if config.host_kv_dtype == "auto" else KV_DTYPES[config.host_kv_dtype]
         self.lossy = narrower(dtype, pool.dtype)
         """What comes back is not always, to the last bit, what was computed."""
-        token = KVPool.bytes_per_token(pool.layers, pool.kv_heads, pool.head_dim, dtype)
+        token = KVPool.bytes_per_token(pool.layers, heads, pool.head_dim, dtype)
         whole = pool.slots * token
         wanted = host_bytes(config.host_cache, whole) or min(STAGING_BYTES, whole)
         available = available_bytes()
@@ -78,6 +83,8 @@ class LowerTiers:
         copies = (
             Copies(pool, self.host) if device is None else StreamCopies(device, pool, self.host)
         )
+        if parallel is not None:
+            copies = parallel.copies(copies)
         self.store: Store | None = None
         if config.stored:
             layout = Layout(
@@ -86,9 +93,9 @@ class LowerTiers:
                 scales="" if pool.scales is None else digest(pool.scales),
                 page_size=page,
                 layers=pool.layers,
-                kv_heads=pool.kv_heads,
+                kv_heads=heads,
                 head_dim=pool.head_dim,
-                page_bytes=page_bytes(self.host, page),
+                page_bytes=world * page_bytes(self.host, page),
             )
             self.store = _open_store(config, layout)
         self.costs = Costs(
@@ -171,7 +178,8 @@ def _host_link(copies: Copies) -> Link:
     count = min(PROBE_TOKENS, host.slots, copies.device.slots)
     slots = np.arange(count, dtype=np.int32)
     best = min(_seconds(lambda: copies.up(slots, slots, copies.mark())) for _ in range(3))
-    return Link(bandwidth=count * host.token_bytes / best, fixed=0.0005)
+    token = host.token_bytes // host.kv_heads * copies.kv_heads
+    return Link(bandwidth=count * token / best, fixed=0.0005)
 
 
 def _open_store(config: EngineConfig, layout: Layout) -> Store:

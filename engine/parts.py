@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Self
 
 import torch
 
-from agentkv.engine.config import EngineConfig, host_bytes
+from agentkv.engine.config import EngineConfig
 from agentkv.engine.device import Device, find_device
 from agentkv.engine.errors import RankFailed
 from agentkv.engine.kv.pool import KV_DTYPES, KVPool, dtype_name
@@ -97,8 +97,7 @@ class Parts:
         )
         shape = model.config
         kv_dtype = dtype if config.kv_dtype == "auto" else KV_DTYPES[config.kv_dtype]
-        lower = has_lower(config)
-        host_dtype = KV_DTYPES.get(config.host_kv_dtype, kv_dtype) if lower else kv_dtype
+        host_dtype = KV_DTYPES.get(config.host_kv_dtype, kv_dtype) if config.lower else kv_dtype
         window = min(config.max_model_len or shape.max_position, shape.max_position)
         tokenizer = Tokenizer.load(directory)
         renderer = Renderer.load(directory, tokenizer, replay_entries=config.replay_entries)
@@ -169,11 +168,6 @@ class Parts:
     @property
     def kv_dtype_name(self) -> str:
         return dtype_name(self.pool.dtype)
-
-
-def has_lower(config: EngineConfig) -> bool:
-    """Whether there is any tier below the pool."""
-    return config.prefix_cache and bool(host_bytes(config.host_cache, 1 << 30) or config.stored)
 
 
 def _ahead(config: EngineConfig, runner: Runner) -> DeviceRunner | None:

@@ -38,6 +38,8 @@ class Copies:
     def __init__(self, device: KVPool, host: KVPool) -> None:
         self.device = device
         self.host = host
+        self.kv_heads = host.kv_heads
+        """Of the whole model."""
         self.committed: Event | None = None
         """The end of the last step that was committed, told by whoever commits; None where steps are
         done when they return."""
@@ -57,6 +59,11 @@ class Copies:
     def up(self, host: IntArray, device: IntArray, after: Event | None = None) -> None:
         """Copy host slots to device slots."""
         copy_slots(self.host, host, self.device, device)
+
+    def gather(self, host: IntArray) -> list[torch.Tensor]:
+        """What host slots hold, for each layer `[2, n, kv_heads, head_dim]`."""
+        source = index_of(host)
+        return [self.host.take(layer, source) for layer in range(self.host.layers)]
 
     def put(self, layers: list[torch.Tensor], device: IntArray, after: Event | None = None) -> None:
         """Write K/V that is in no pool, for each layer `[2, n, kv_heads, head_dim]`, to device slots."""

@@ -24,7 +24,7 @@ import torch
 
 from agentkv.engine.device import Event
 from agentkv.engine.kv.backed import HOST, TIERS
-from agentkv.engine.kv.copies import Copies, index_of
+from agentkv.engine.kv.copies import Copies
 from agentkv.engine.kv.pool import KVPool
 from agentkv.engine.kv.store import Store, StoreMiss, tag_of
 from agentkv.engine.kv.tiers import Done, OnDisk, Transfer
@@ -257,7 +257,7 @@ class PoolMover:
             nonlocal done
             raw = torch.frombuffer(bytearray(b"".join(held)), dtype=torch.uint8)
             pages = raw.view(self.host.dtype).view(
-                len(held), self.host.layers, 2, page, self.host.kv_heads, self.host.head_dim
+                len(held), self.host.layers, 2, page, self.copies.kv_heads, self.host.head_dim
             )
             layers = [
                 pages[:, layer].permute(1, 0, 2, 3, 4).flatten(1, 2)
@@ -284,12 +284,9 @@ class PoolMover:
         """The pages of host slots as the disk has them."""
         page, pool = self.page_size, self.host
         count = len(slots) // page
-        out = torch.empty(
-            (count, pool.layers, 2, page, pool.kv_heads, pool.head_dim), dtype=pool.dtype
-        )
-        source = index_of(slots)
-        for layer in range(pool.layers):
-            rows = pool.take(layer, source)
+        shape = (count, pool.layers, 2, page, self.copies.kv_heads, pool.head_dim)
+        out = torch.empty(shape, dtype=pool.dtype)
+        for layer, rows in enumerate(self.copies.gather(slots)):
             out[:, layer].copy_(rows.unflatten(1, (count, page)).transpose(0, 1))
         raw = out.view(torch.uint8).numpy().reshape(count, -1)
         for index in range(count):
@@ -297,5 +294,5 @@ class PoolMover:
 
 
 def page_bytes(pool: KVPool, page_size: int) -> int:
-    """Bytes of one page over all layers, K and V."""
+    """Bytes of one page over all layers, K and V, of the heads that the pool has."""
     return page_size * pool.token_bytes

@@ -57,6 +57,7 @@ class Ranks:
         self.exchange_seconds = EXCHANGE_SECONDS
         self._failed = failed
         self._said = threading.Condition()
+        self._telling = threading.Lock()
         self._failure: RankFailed | None = None
         self._closing = False
         self._patience = LOADING_SECONDS
@@ -105,8 +106,14 @@ class Ranks:
 
     def tell(self, kind: Kind, payload: bytes = b"") -> None:
         """A command to every other rank. Raises `RankFailed`."""
-        for one in self._ranks:
-            self._tell(one, kind, payload)
+        self.tell_each(kind, [payload] * len(self._ranks))
+
+    def tell_each(self, kind: Kind, payloads: Sequence[bytes]) -> None:
+        """A command to every other rank, with what each is to have. From any thread; all ranks get
+        the commands of all threads in one order. Raises `RankFailed`."""
+        with self._telling:
+            for one, payload in zip(self._ranks, payloads, strict=True):
+                self._tell(one, kind, payload)
 
     def run(self, batch: ForwardBatch) -> None:
         """Have the other ranks run a batch. Rank 0 runs it at the same time."""

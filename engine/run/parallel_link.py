@@ -33,8 +33,9 @@ _FIELDS = (
 
 
 class Kind(IntEnum):
-    """What a frame is. From rank 0: SETTINGS, JOIN, POOL, STEP, FACTS, CLOSE; from the others the rest,
-    and FACTS as the answer."""
+    """What a frame is. From rank 0: SETTINGS to FETCH; from the others the rest, and FACTS as the answer.
+
+    HOST makes a host pool; DOWN, UP, PUT and FETCH copy between it and the pool (parallel_copies.py)."""
 
     SETTINGS = 1
     JOIN = 2
@@ -42,10 +43,16 @@ class Kind(IntEnum):
     STEP = 4
     FACTS = 5
     CLOSE = 6
-    LOADED = 11
-    READY = 12
-    BEAT = 13
-    FAILED = 14
+    HOST = 7
+    DOWN = 8
+    UP = 9
+    PUT = 10
+    FETCH = 11
+    LOADED = 21
+    READY = 22
+    BEAT = 23
+    FAILED = 24
+    ROWS = 25
 
 
 Frame = tuple[Kind, bytearray]

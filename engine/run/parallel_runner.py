@@ -4,6 +4,7 @@ Parallel(...)   starts the other ranks          each loads its own part of the w
 load()          this rank's part                meets the others
 fewest(...)     how large the pool may be       how large it may be there
 runner(...)     sends the size of the pool      each makes its part of the pool
+copies(...)     sends the size of the host tier each makes its part of that
 forward         sends the batch, runs it        runs it
 """
 
@@ -19,10 +20,12 @@ import torch
 
 from agentkv.engine.config import EngineConfig
 from agentkv.engine.errors import EngineError, InvalidRequest, RankFailed
+from agentkv.engine.kv.copies import Copies
 from agentkv.engine.kv.pool import KVPool
 from agentkv.engine.model.shard import Shard
 from agentkv.engine.model.shard_llama import ShardedLlama, shareable
 from agentkv.engine.run.parallel import Ranks
+from agentkv.engine.run.parallel_copies import RankCopies, host_settings
 from agentkv.engine.run.parallel_facts import RankFacts, Tally, disagreement
 from agentkv.engine.run.parallel_group import Group, PeerLost
 from agentkv.engine.run.parallel_link import Kind, dumps, loads
@@ -146,6 +149,12 @@ class Parallel:
         others = [bool(loads(found)["bit_exact"]) for found in self._ranks.ready()]
         exact = self.world == 2 and own.bit_exact and all(others)
         return ParallelRunner(own, self._ranks, bit_exact=exact), sampler
+
+    def copies(self, own: Copies) -> Copies:
+        """Copies between the pools and host pools of all ranks, which the others make now; `own`: of
+        this rank."""
+        self._ranks.tell(Kind.HOST, dumps(host_settings(own.host)))
+        return RankCopies(own, self._ranks)
 
     def explain(self, error: BaseException) -> BaseException:
         """What to tell the user of an error while loading: the failing rank's own reason."""

@@ -34,6 +34,7 @@ from agentkv.engine.model.shard import Shard
 from agentkv.engine.model.shard_llama import ShardedLlama
 from agentkv.engine.run.backends import attention_name, device_tokens, make_runner
 from agentkv.engine.run.calibrate import fp8_scales
+from agentkv.engine.run.parallel_copies import RankHost
 from agentkv.engine.run.parallel_facts import Tally
 from agentkv.engine.run.parallel_group import Group, PeerLost
 from agentkv.engine.run.parallel_link import Frame, Frames, Kind, dumps, loads, send, unpack
@@ -124,8 +125,9 @@ class Worker:
         # From here on in the order of rank 0 (`Engine._load`): each of these asks the others.
         shape = model.config
         kv_dtype = dtype if config.kv_dtype == "auto" else KV_DTYPES[config.kv_dtype]
+        host_dtype = KV_DTYPES.get(config.host_kv_dtype, kv_dtype) if config.lower else kv_dtype
         scales = None
-        if kv_dtype == FP8:
+        if FP8 in (kv_dtype, host_dtype):
             scales = fp8_scales(model, Tokenizer.load(directory), directory, self._shard)
         window = min(config.max_model_len or shape.max_position, shape.max_position)
         if device is not None and config.pool_tokens is None:
@@ -144,6 +146,7 @@ class Worker:
         )
         attention = attention_name(config, device)
         self._runner, _ = make_runner(config, model, self._pool, device, attention, window)
+        self._host: RankHost | None = None
         self._tally = Tally()
         link.say(Kind.READY, dumps({"bit_exact": self._runner.bit_exact}))
 
@@ -161,10 +164,12 @@ class Worker:
                 if self._device is not None:
                     self._device.record().synchronize()
                 self._link.since = None
+            elif kind is Kind.HOST:
+                self._host = RankHost(self._pool, self._device, loads(payload))
             elif kind is Kind.FACTS:
                 facts = self._tally.facts(self._shard.rank, self._pool)
                 self._link.say(Kind.FACTS, dumps(facts.as_dict()))
-            else:
+            elif self._host is None or not self._host.do(kind, payload, self._link.say):
                 raise RuntimeError(f"rank 0 sent {kind.name}, which has no place here")
 
 

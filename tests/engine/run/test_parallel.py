@@ -41,7 +41,10 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "llama-fp8-chunks": ("llama", {"page_size": 16, "max_batch_tokens": 32, "kv_dtype": "fp8"}),
     "qwen3-chunks": ("qwen3", {"page_size": 16, "max_batch_tokens": 32}),
     "qwen3-fp8": ("qwen3", {"page_size": 1, "max_batch_tokens": 512, "kv_dtype": "fp8"}),
+    "qwen3-fp8-chunks": ("qwen3", {"page_size": 16, "max_batch_tokens": 32, "kv_dtype": "fp8"}),
 }
+FAULTS = {"llama": "killed at rest", "qwen3-fp8-chunks": "silent"}
+"""How the pairs of the default suite end; these two have each model, page, budget and dtype."""
 GREEDY = SamplingParams(max_tokens=10, temperature=0, ignore_eos=True)
 
 
@@ -115,7 +118,10 @@ class Pair:
         return both
 
 
-@pytest.fixture(scope="module", params=CASES)
+@pytest.fixture(
+    scope="module",
+    params=[c if c in FAULTS else pytest.param(c, marks=pytest.mark.slow) for c in CASES],
+)
 def pair(request: pytest.FixtureRequest, directory: Callable[[str], Path]) -> Iterator[Pair]:
     name, options = CASES[request.param]
     model = directory(name)
@@ -240,42 +246,56 @@ def running_call(engine: Engine) -> Any:
     return stream
 
 
-def test_then_a_fault_ends_it(pair: Pair, request: pytest.FixtureRequest) -> None:
-    """The last test of a pair: its engine is over behind it."""
-    case = request.node.callspec.params["pair"]
-    ranks = pair.two._core.parts.parallel._ranks  # type: ignore[union-attr]
+def fail(engine: Engine, fault: str) -> None:
+    """Rank 1 of an engine, or rank 0, fails: calls end with the reason, and nothing is left."""
+    parallel = engine._core.parts.parallel
+    assert parallel is not None
+    (worker,) = parallel.pids
+    ranks, stream = parallel._ranks, None
     home = ranks.meeting.parent
-    stream = None
-    if case == "llama":  # nobody asks for anything while the process dies
-        os.kill(pair.worker, signal.SIGKILL)
+    if fault == "killed at rest":  # nobody asks for anything while the process dies
+        os.kill(worker, signal.SIGKILL)
         reason = r"Rank 1 of 2 \(process \d+\) was ended by SIGKILL"
-        pair.two._worker.thread.join(30)
-    elif case == "llama-fp8-chunks":
-        stream = running_call(pair.two)
-        os.kill(pair.worker, signal.SIGKILL)
+        engine._worker.thread.join(30)
+    elif fault == "killed":
+        stream = running_call(engine)
+        os.kill(worker, signal.SIGKILL)
         reason = r"Rank 1 of 2 \(process \d+\) was ended by SIGKILL"
-    elif case == "qwen3-chunks":
+    elif fault == "silent":
         ranks._patience = 1.5
-        stream = running_call(pair.two)
-        os.kill(pair.worker, signal.SIGSTOP)
+        stream = running_call(engine)
+        os.kill(worker, signal.SIGSTOP)
         reason = r"Rank 1 of 2 \(process \d+\) has said nothing for 1.5 seconds"
     else:
+        runner = engine._core.runner
+        assert isinstance(runner, ParallelRunner)
 
         def broken(batch: Any) -> Any:
             raise ZeroDivisionError("of rank 0")
 
-        stream = running_call(pair.two)
-        pair.runner.own.forward = broken  # type: ignore[method-assign]
+        stream = running_call(engine)
+        runner.own.forward = broken  # type: ignore[method-assign]
         reason = "Rank 0 of 2 failed: ZeroDivisionError: of rank 0"
     if stream is not None:
         with pytest.raises(EngineClosed, match=f"failed while the call ran: {reason}"):
             stream.result(60)
-    pair.two._worker.thread.join(30)
+    engine._worker.thread.join(30)
     with pytest.raises(EngineClosed, match=f"The engine failed: {reason}.*create a new one"):
-        pair.two.generate("hello", GREEDY, timeout=30)
-    assert not pair.two.alive
-    assert gone(pair.worker)
+        engine.generate("hello", GREEDY, timeout=30)
+    assert not engine.alive
+    assert gone(worker)
     assert not home.exists()
+
+
+def test_then_a_fault_ends_it(pair: Pair, request: pytest.FixtureRequest) -> None:
+    """The last test of a pair: its engine is over behind it."""
+    fail(pair.two, FAULTS.get(request.node.callspec.params["pair"], "killed"))
+
+
+@pytest.mark.parametrize("fault", ["killed", "rank 0 fails"])
+def test_a_fault_ends_a_call(directory: Callable[[str], Path], fault: str) -> None:
+    with start(directory("llama"), 2) as engine:
+        fail(engine, fault)
 
 
 @pytest.mark.slow
@@ -388,9 +408,6 @@ def test_no_rank_outlives_rank_0(directory: Callable[[str], Path]) -> None:
 def test_what_cannot_be_is_refused(
     directory: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for tier in ({"host_cache": "1GiB"}, {"disk_cache": "x"}, {"remote_cache": "redis://x"}):
-        with pytest.raises(InvalidRequest, match="host_cache, disk_cache and remote_cache"):
-            EngineConfig(tensor_parallel=2, **tier)  # type: ignore[arg-type]
     with pytest.raises(InvalidRequest, match="at least 1"):
         EngineConfig(tensor_parallel=0)
     with pytest.raises(InvalidRequest, match="1 or 2"):
