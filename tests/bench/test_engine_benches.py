@@ -51,8 +51,8 @@ def test_rates_and_first_token(tiny: Path) -> None:
     assert peer.decode_rate(prompts, 4) > 0
 
 
-def test_agent_sessions_equal_the_oracle(tiny: Path, traces: Path) -> None:
-    tally = oracle.agent_sessions(str(tiny), traces / TAU, 1, 16, "float32")
+def test_agent_sessions_equal_the_oracle(tiny_words_dir: Path, traces: Path) -> None:
+    tally = oracle.agent_sessions(str(tiny_words_dir), traces / TAU, 1, 16, "float32")
     assert tally.equal == len(tally.ours) > 5
     assert sum(tally.ours) > 0.5 * sum(tally.prompt)
 

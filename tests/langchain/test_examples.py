@@ -1,4 +1,7 @@
-"""The programs in examples/ run as they stand: on the embedded model, shortened by their own --quick."""
+"""The programs in examples/ run as they stand, shortened by their own --quick.
+
+On the embedded model, and those with long prompts on a small one that has the same tokens.
+"""
 
 from __future__ import annotations
 
@@ -27,12 +30,13 @@ ROW = re.compile(r"^[│┃]\s*(\d+)\s*[│┃](.*)[│┃]$", re.M)
 
 
 @pytest.fixture(scope="module", autouse=True)
-def loaded(smollm2_dir: Path) -> Iterator[None]:
-    """Keep the shared engine of the default model loaded, as it is within one program."""
-    config = EngineConfig()
-    shared = engines.acquire(config)
+def loaded(smollm2_dir: Path, tiny_words_dir: Path) -> Iterator[None]:
+    """Keep the shared engines of both models loaded, as one is within one program."""
+    configs = [EngineConfig(), EngineConfig(model=str(tiny_words_dir))]
+    shared = [engines.acquire(config) for config in configs]
     yield
-    engines.release(config, shared)
+    for config, engine in zip(configs, shared, strict=True):
+        engines.release(config, engine)
 
 
 @pytest.fixture
@@ -78,8 +82,8 @@ def test_react_agent_reuses_every_earlier_step(run: Callable[..., str]) -> None:
     )
 
 
-def test_rag_keeps_documents_in_place(run: Callable[..., str]) -> None:
-    calls = rows(run("rag", "--quick"))
+def test_rag_keeps_documents_in_place(run: Callable[..., str], tiny_words_dir: Path) -> None:
+    calls = rows(run("rag", "--quick", "--model", str(tiny_words_dir)))
     off, laid, kept = calls[:3], calls[3:6], calls[6:]
     assert len(kept) == 3
     assert [c[0][1] for c in (off, laid, kept)] == [0, 0, 0]  # each has its own salt
@@ -89,8 +93,9 @@ def test_rag_keeps_documents_in_place(run: Callable[..., str]) -> None:
     assert not any(why.startswith("document_order") for _, _, why in laid + kept)
 
 
-def test_planner_computes_the_brief_once(run: Callable[..., str]) -> None:
-    plan, *workers, summary = rows(run("planner", "--quick"))
+def test_planner_computes_the_brief_once(run: Callable[..., str], tiny_words_dir: Path) -> None:
+    out = run("planner", "--quick", "--model", str(tiny_words_dir))
+    plan, *workers, summary = rows(out)
     assert plan[1] < COLD and len(workers) == 5
     for prompt, cached, _ in [*workers, summary]:
         assert cached >= plan[0]  # the planner's whole prompt, at least

@@ -1,7 +1,10 @@
 """LangChain's own suites for chat models: unit, and integration in process and over HTTP.
 
 In process sockets are shut, so nothing there can come from anywhere else. The model is the embedded
-one, with so few tokens that it has to be the grammar that makes calls and objects complete.
+one where an answer needs ability, and a random one elsewhere: it has to be the grammar that makes
+calls and objects complete.
+
+Each of the tests that need ability runs in process or over HTTP; `make test-slow` runs the others.
 """
 
 from __future__ import annotations
@@ -58,17 +61,30 @@ class TestUnit(ChatModelUnitTests):
             pytest_socket.enable_socket()
 
 
+ABLE = ("tool_calling", "unicode", "agent_loop")
+"""Tests that want one call and no other, or one argument."""
+
+
 class _Integration(ChatModelIntegrationTests):
     where: dict[str, Any]
     tokens: int
+    embedded: tuple[str, ...] = ABLE
+    """Tests that the embedded model runs; a random one is ten times as fast."""
+    slow: tuple[str, ...] = ()
+    """Tests of the other suite too, at seconds each: conftest.py marks them."""
 
-    @pytest.fixture(autouse=True)
-    def _room(self, request: pytest.FixtureRequest) -> None:
+    @pytest.fixture
+    def used(self, request: pytest.FixtureRequest) -> Engine:
         """Calls need room for their names; text is the same at any length."""
         name = request.node.name
         calls = any(word in name for word in ("tool", "agent", "few_shot"))
         objects = any(word in name for word in ("structured", "json"))
+        able = any(word in name for word in self.embedded) and "no_arguments" not in name
         self.tokens = 64 if calls else 16 if objects else 4
+        if not able:
+            self.tokens *= 3  # a token of that model is a byte
+        engine: Engine = request.getfixturevalue("engine" if able else "one_engine")
+        return engine
 
     @property
     def chat_model_class(self) -> type[BaseChatModel]:
@@ -76,7 +92,7 @@ class _Integration(ChatModelIntegrationTests):
 
     @property
     def chat_model_params(self) -> dict[str, Any]:
-        return {"model": NAME, "max_tokens": self.tokens, **self.where}
+        return {"max_tokens": self.tokens, **self.where}
 
     @property
     def supports_json_mode(self) -> bool:
@@ -122,11 +138,19 @@ class TestInProcess(_Integration):
     other: str
     """Another model, which a call asks for by name: a folder here."""
 
+    embedded = (*ABLE, "test_invoke", "test_stream[", "test_structured_output[pydantic]")
+    slow = (
+        "test_tool_calling[model1]",
+        "test_tool_calling_async",
+        "test_agent_loop[model0]",
+        "test_unicode_tool_call_integration",
+    )
+
     @pytest.fixture(autouse=True)
     def _engine(
-        self, engine: Engine, tiny_llama_dir: Path, monkeypatch: pytest.MonkeyPatch
+        self, used: Engine, tiny_llama_dir: Path, monkeypatch: pytest.MonkeyPatch
     ) -> Iterator[None]:
-        self.where = {"engine": engine}
+        self.where = {"engine": used, "model": used.model_name}
         monkeypatch.chdir(tiny_llama_dir.parent)
         self.other = tiny_llama_dir.name
         # An event loop is made with a pair of local sockets; those stay.
@@ -140,17 +164,13 @@ class TestInProcess(_Integration):
 
 
 class TestOverHttp(_Integration):
-    """Behind the same engine; a random model where no ability matters, which is ten times as fast."""
+    """Behind the same engines."""
+
+    slow = ("test_tool_calling[model0]", "test_agent_loop[model1]")
 
     @pytest.fixture(autouse=True)
-    def _server(self, request: pytest.FixtureRequest, serve: Callable[..., str]) -> None:
-        name = request.node.name
-        able = any(word in name for word in ("tool_calling", "unicode", "agent_loop"))
-        able = able and "no_arguments" not in name
-        used = request.getfixturevalue("engine" if able else "one_engine")
+    def _server(self, used: Engine, serve: Callable[..., str]) -> None:
         self.where = {"base_url": serve(used), "model": used.model_name}
-        if not able:
-            self.tokens *= 5  # a token of that model is a byte
 
     @property
     def model_override_value(self) -> str:

@@ -82,8 +82,20 @@ def fits(value: Any, kind: Any) -> bool:
     return isinstance(value, dict) and set(value) == {"place", "late"}
 
 
-@pytest.mark.parametrize("method", ["json_schema", "function_calling", "json_mode"])
-@pytest.mark.parametrize("kind", KINDS)
+METHODS = ("json_schema", "function_calling", "json_mode")
+
+
+@pytest.mark.parametrize(
+    ("llm", "method", "kind"),
+    [
+        # What an answer is parsed to does not depend on where it came from.
+        pytest.param(where, method, kind, marks=pytest.mark.slow if where == "inproc" and n else ())
+        for where in ("inproc", "http")
+        for method in METHODS
+        for n, kind in enumerate(KINDS)
+    ],
+    indirect=["llm"],
+)
 def test_every_method_and_kind(llm: ChatAgentKV, method: Any, kind: str) -> None:
     """The model is random: only the grammar makes these objects."""
     schema = KINDS[kind]
@@ -133,7 +145,7 @@ def test_strict_is_accepted_and_changes_nothing(shared: Engine) -> None:
 
 
 @pytest.mark.parametrize("kind", ["pydantic", "TypedDict", "schema"])
-@pytest.mark.parametrize("method", ["json_schema", "function_calling", "json_mode"])
+@pytest.mark.parametrize("method", METHODS)
 def test_tracers_see_the_schema(method: Any, kind: str) -> None:
     schema = KINDS[kind]
     chat: Any = ChatAgentKV(model="none").with_structured_output(schema, method=method)
@@ -180,6 +192,24 @@ def test_a_schema_that_no_grammar_holds_names_the_place(llm: ChatAgentKV) -> Non
     }
     with pytest.raises(e.InvalidCall, match=r"properties\.a"):
         llm.with_structured_output(schema).invoke("x")
+
+
+def test_a_schema_that_is_no_object(llm: ChatAgentKV) -> None:
+    """Lists, choices and maps have no `properties`; core would read the title alone."""
+    choice = {"title": "Vote", "enum": ["yes", "no"]}
+    assert llm.with_structured_output(choice).invoke("May I?") in ("yes", "no")
+    numbers = {
+        "title": "Numbers",
+        "type": "array",
+        "items": {"type": "integer", "minimum": 0, "maximum": 9},
+        "minItems": 2,
+        "maxItems": 2,
+    }
+    got = llm.with_structured_output(numbers).invoke("Two numbers!")
+    assert isinstance(got, list)
+    assert len(got) == 2
+    with pytest.raises(e.InvalidCall, match="an object"):
+        llm.with_structured_output(numbers, method="function_calling")
 
 
 # -- answers cut short ---------------------------------------------------------------------------
