@@ -46,6 +46,31 @@ def load_queries(ptr, mask, COMPUTE: tl.constexpr):
 
 
 @jit
+def masked_scores(
+    s, where, there, at, scale, inner, cap,
+    MASKED: tl.constexpr, CAUSAL: tl.constexpr, WINDOW: tl.constexpr, CAPPED: tl.constexpr,
+):  # fmt: skip
+    """Products of queries and keys as scores to base 2, -inf where a row does not see a key.
+
+    `where [keys]`: their positions, `there`: whether they exist; the rest as in `attend`.
+    """
+    if CAPPED:
+        # tanh(x) = 1 - 2 / (1 + e^2x); `inner` holds the 2 and base 2.
+        s = cap * (1.0 - 2.0 / (1.0 + tl.exp2(s * inner)))
+    if MASKED:
+        seen = there[None, :]
+        if CAUSAL:
+            seen = seen & (where[None, :] <= at[:, None])
+        if WINDOW > 0:
+            seen = seen & (where[None, :] > at[:, None] - WINDOW)
+        # Before the scale, so that both loops end in one and the same multiply-add.
+        s = tl.where(seen, s, float("-inf"))
+    if not CAPPED:
+        s = s * scale
+    return s
+
+
+@jit
 def attend(
     q, most, total, acc, low, high, end, at, pages, keys, values, stride, scale, inner, cap,
     D: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr, PAGE: tl.constexpr,
@@ -61,8 +86,8 @@ def attend(
     lane = tl.arange(0, BLOCK_D)
     for start in tl.range(low, high, BLOCK_N):
         where = start + tl.arange(0, BLOCK_N)
+        there = where < end
         if MASKED:
-            there = where < end
             page = tl.load(pages + where // PAGE, mask=there, other=0)
         else:
             page = tl.load(pages + where // PAGE)
@@ -76,19 +101,7 @@ def attend(
         else:
             k = tl.load(keys + spot)
         s = tl.dot(q, tl.trans(widen(k, FP8, COMPUTE)), input_precision="ieee")
-        if CAPPED:
-            # tanh(x) = 1 - 2 / (1 + e^2x); `inner` holds the 2 and base 2.
-            s = cap * (1.0 - 2.0 / (1.0 + tl.exp2(s * inner)))
-        if MASKED:
-            seen = there[None, :]
-            if CAUSAL:
-                seen = seen & (where[None, :] <= at[:, None])
-            if WINDOW > 0:
-                seen = seen & (where[None, :] > at[:, None] - WINDOW)
-            # Before the scale, so that both loops end in one and the same multiply-add.
-            s = tl.where(seen, s, float("-inf"))
-        if not CAPPED:
-            s = s * scale
+        s = masked_scores(s, where, there, at, scale, inner, cap, MASKED, CAUSAL, WINDOW, CAPPED)
         peak = tl.maximum(most, tl.max(s, 1))
         base = tl.where(peak == float("-inf"), 0.0, peak)  # a row that has seen nothing yet
         fade = tl.exp2(most - base)

@@ -15,6 +15,7 @@ from __future__ import annotations
 import torch
 
 from agentkv.kernels.attend import attend, constants, finish, load_queries
+from agentkv.kernels.boxes import attend_boxes, boxes_of
 from agentkv.kernels.device import arch_of, runs_triton
 from agentkv.kernels.extend_attention import part_buffers
 from agentkv.kernels.jit import cdiv, jit, power_of_two, tl
@@ -111,25 +112,27 @@ def launch(
         return
     if config.min_split % config.block_n:
         raise ValueError("min_split must be a multiple of block_n")
-    arguments, shape = constants(q, kv, arch_of(q.device), scale, window, softcap, scales)
+    arch = arch_of(q.device)
+    arguments, shape = constants(q, kv, arch, scale, window, softcap, scales)
+    boxes = boxes_of(kv, paged.page_size, config, arch, shape["FP8"])
     _decode[(paged.seqs, kv.shape[2], splits)](
-        q, *arguments, paged.kv_indptr, paged.kv_indices, paged.kv_last_page_len,
+        q, *arguments, boxes, paged.kv_indptr, paged.kv_indices, paged.kv_last_page_len,
         parts, lses, counts, first_part,
         *q.stride()[:2], *parts.stride()[:3], *lses.stride(),
         **shape, PAGE=paged.page_size, BLOCK_M=max(config.block_m, power_of_two(shape["GROUP"])),
         BLOCK_N=config.block_n, MIN_SPLIT=config.min_split, MAX_SPLITS=config.max_splits,
-        COUNTED=counts is not None, num_warps=config.warps, num_stages=config.stages,
+        COUNTED=counts is not None, BOXED=boxes is not None, num_warps=config.warps, num_stages=config.stages,
     )  # fmt: skip
 
 
 @jit(varying="first_part lpart", unaligned="Scales KvIndptr KvIndices LastLen Lse Counts")
 def _decode(
-    Q, K, V, Scales, stride, khead, scale, inner, cap, unit, KvIndptr, KvIndices, LastLen,
-    Out, Lse, Counts, first_part, qrow, qhead, opart, orow, ohead, lpart, lrow, lhead,
+    Q, K, V, Scales, stride, khead, scale, inner, cap, unit, Boxes, KvIndptr, KvIndices,
+    LastLen, Out, Lse, Counts, first_part, qrow, qhead, opart, orow, ohead, lpart, lrow, lhead,
     GROUP: tl.constexpr, D: tl.constexpr, BLOCK_D: tl.constexpr, WINDOW: tl.constexpr,
     CAPPED: tl.constexpr, FP8: tl.constexpr, COMPUTE: tl.constexpr, PAGE: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, MIN_SPLIT: tl.constexpr,
-    MAX_SPLITS: tl.constexpr, COUNTED: tl.constexpr,
+    MAX_SPLITS: tl.constexpr, COUNTED: tl.constexpr, BOXED: tl.constexpr,
 ):  # fmt: skip
     seq = tl.program_id(0).to(tl.int64)
     kv_head = tl.program_id(1)
@@ -171,11 +174,26 @@ def _decode(
     most = tl.full([BLOCK_M], float("-inf"), tl.float32)
     total = tl.zeros([BLOCK_M], tl.float32)
     acc = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)
-    most, total, acc = attend(
-        q, most, total, acc, low, high, high, at, KvIndices + page0, K + kv_head * khead,
-        V + kv_head * khead, stride, scale, inner, cap,
-        D, BLOCK_D, BLOCK_N, PAGE, True, False, WINDOW, CAPPED, FP8, COMPUTE,
-    )  # fmt: skip
+    pages = KvIndices + page0
+    if BOXED:
+        if WINDOW == 0:
+            # Only the last tile has boxes that must be cleared of what is behind the end.
+            full = low + (high - low) // BLOCK_N * BLOCK_N
+            most, total, acc = attend_boxes(
+                q, most, total, acc, low, full, high, at, pages, Boxes, kv_head, scale, inner, cap,
+                BLOCK_D, BLOCK_N, PAGE, False, False, WINDOW, CAPPED, FP8, COMPUTE,
+            )  # fmt: skip
+            low = full
+        most, total, acc = attend_boxes(
+            q, most, total, acc, low, high, high, at, pages, Boxes, kv_head, scale, inner, cap,
+            BLOCK_D, BLOCK_N, PAGE, True, False, WINDOW, CAPPED, FP8, COMPUTE,
+        )  # fmt: skip
+    else:
+        most, total, acc = attend(
+            q, most, total, acc, low, high, high, at, pages, K + kv_head * khead,
+            V + kv_head * khead, stride, scale, inner, cap,
+            D, BLOCK_D, BLOCK_N, PAGE, True, False, WINDOW, CAPPED, FP8, COMPUTE,
+        )  # fmt: skip
     result, lse = finish(most, total, acc, unit)
     part = (first_part + split).to(tl.int64)
     tl.store(

@@ -20,6 +20,7 @@ from typing import Any
 import torch
 
 from agentkv.kernels.attend import attend, constants, finish, load_queries
+from agentkv.kernels.boxes import attend_boxes, boxes_of
 from agentkv.kernels.device import arch_of, runs_triton
 from agentkv.kernels.jit import jit, tl
 from agentkv.kernels.merge_lse import merge_lse
@@ -137,16 +138,19 @@ def launch(
     last of their sequence."""
     if not len(tiles.work):
         return
-    arguments, shape = constants(q, kv, arch_of(q.device), scale, window, softcap, scales)
+    arch = arch_of(q.device)
+    arguments, shape = constants(q, kv, arch, scale, window, softcap, scales)
+    boxes = boxes_of(kv, paged.page_size, config, arch, shape["FP8"])
     if tiles.block_rows != config.block_m // shape["GROUP"]:
         raise ValueError("the tiles were planned for another configuration")
     _extend[(len(tiles.work), kv.shape[2])](
-        q, *arguments, paged.qo_indptr, paged.kv_indptr, paged.kv_indices,
+        q, *arguments, boxes, paged.qo_indptr, paged.kv_indptr, paged.kv_indices,
         paged.kv_last_page_len, tiles.work, positions, parts, lses, counts,
         tiles.split, first_part, *q.stride()[:2], *parts.stride()[:3], *lses.stride(),
         **shape, PAGE=paged.page_size, BLOCK_M=config.block_m, BLOCK_N=config.block_n,
         CAUSAL=causal, SPLIT=tiles.split > 0, PLACED=positions is not None,
-        COUNTED=counts is not None, num_warps=config.warps, num_stages=config.stages,
+        COUNTED=counts is not None, BOXED=boxes is not None,
+        num_warps=config.warps, num_stages=config.stages,
     )  # fmt: skip
 
 
@@ -155,13 +159,13 @@ def launch(
     unaligned="Scales QoIndptr KvIndptr KvIndices LastLen Work Positions Lse Counts",
 )
 def _extend(
-    Q, K, V, Scales, stride, khead, scale, inner, cap, unit, QoIndptr, KvIndptr, KvIndices,
-    LastLen, Work, Positions, Out, Lse, Counts, split_len, first_part,
+    Q, K, V, Scales, stride, khead, scale, inner, cap, unit, Boxes, QoIndptr, KvIndptr,
+    KvIndices, LastLen, Work, Positions, Out, Lse, Counts, split_len, first_part,
     qrow, qhead, opart, orow, ohead, lpart, lrow, lhead,
     GROUP: tl.constexpr, D: tl.constexpr, BLOCK_D: tl.constexpr, WINDOW: tl.constexpr,
     CAPPED: tl.constexpr, FP8: tl.constexpr, COMPUTE: tl.constexpr, PAGE: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, CAUSAL: tl.constexpr, SPLIT: tl.constexpr,
-    PLACED: tl.constexpr, COUNTED: tl.constexpr,
+    PLACED: tl.constexpr, COUNTED: tl.constexpr, BOXED: tl.constexpr,
 ):  # fmt: skip
     ROWS: tl.constexpr = BLOCK_M // GROUP
     work = Work + tl.program_id(0) * 3
@@ -221,15 +225,27 @@ def _extend(
     acc = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)
     if WINDOW == 0 and not CAPPED:
         full = low + tl.maximum(full - low, 0) // BLOCK_N * BLOCK_N
-        most, total, acc = attend(
-            q, most, total, acc, low, full, end, at, pages, K, V, stride, scale, inner, cap,
-            D, BLOCK_D, BLOCK_N, PAGE, False, CAUSAL, WINDOW, CAPPED, FP8, COMPUTE,
-        )  # fmt: skip
+        if BOXED:
+            most, total, acc = attend_boxes(
+                q, most, total, acc, low, full, end, at, pages, Boxes, kv_head, scale, inner, cap,
+                BLOCK_D, BLOCK_N, PAGE, False, CAUSAL, WINDOW, CAPPED, FP8, COMPUTE,
+            )  # fmt: skip
+        else:
+            most, total, acc = attend(
+                q, most, total, acc, low, full, end, at, pages, K, V, stride, scale, inner, cap,
+                D, BLOCK_D, BLOCK_N, PAGE, False, CAUSAL, WINDOW, CAPPED, FP8, COMPUTE,
+            )  # fmt: skip
         low = full
-    most, total, acc = attend(
-        q, most, total, acc, low, high, high, at, pages, K, V, stride, scale, inner, cap,
-        D, BLOCK_D, BLOCK_N, PAGE, True, CAUSAL, WINDOW, CAPPED, FP8, COMPUTE,
-    )  # fmt: skip
+    if BOXED:
+        most, total, acc = attend_boxes(
+            q, most, total, acc, low, high, high, at, pages, Boxes, kv_head, scale, inner, cap,
+            BLOCK_D, BLOCK_N, PAGE, True, CAUSAL, WINDOW, CAPPED, FP8, COMPUTE,
+        )  # fmt: skip
+    else:
+        most, total, acc = attend(
+            q, most, total, acc, low, high, high, at, pages, K, V, stride, scale, inner, cap,
+            D, BLOCK_D, BLOCK_N, PAGE, True, CAUSAL, WINDOW, CAPPED, FP8, COMPUTE,
+        )  # fmt: skip
     result, lse = finish(most, total, acc, unit)
     part = (first_part + split).to(tl.int64)
     tl.store(

@@ -1,7 +1,8 @@
 """Find the fastest tiles on the device at hand, and write them as a tuning table.
 
 For each kernel, head size and width of K/V, every candidate is run on a batch that is typical of the
-kernel and timed by the device's own clock. A candidate that the device has no room for is left out.
+kernel and timed by the device's own clock. Left out is what the device has no room for, and what gives
+other numbers than the default tiles do. Where there is a TMA unit, boxes are tried beside pointers.
 Nothing of this happens while serving: point `AGENTKV_TUNING` at the file, or ship its rows.
 """
 
@@ -12,9 +13,11 @@ import math
 import statistics
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import torch
 
+from agentkv.kernels.boxes import has_boxes
 from agentkv.kernels.cascade_attention import cascade_attention
 from agentkv.kernels.decode_attention import decode_attention
 from agentkv.kernels.device import arch_of
@@ -26,14 +29,25 @@ from agentkv.kernels.tuning import BITS, HEAD_DIMS, KERNELS, Config, Key, pick, 
 KV_DTYPES = {8: torch.float8_e4m3fn, 16: torch.bfloat16, 32: torch.float32}
 
 Measure = Callable[[Key, Config], float]
+Case = Callable[[Config], torch.Tensor]
+
+PAGES = (16, 1, 32, 64)
+"""Tokens. A row of the table is for all sizes, and the first is measured; how much room boxes take
+depends on the size, so the fastest have to work with the others too."""
 
 
-def candidates(kernel: str) -> list[Config]:
-    """What is tried."""
+def candidates(kernel: str, *, tma: bool = False) -> list[Config]:
+    """What is tried; with `tma` boxes too."""
     rows = (16,) if kernel == "decode" else (32, 64, 128)
     grid = itertools.product(rows, (32, 64, 128), (4, 8), (1, 2, 3, 4))
     pieces = ((256, 64), (512, 64)) if kernel != "extend" else ((256, 64),)
-    return [Config(m, n, w, s, *p) for (m, n, w, s), p in itertools.product(grid, pieces)]
+    found = [Config(m, n, w, s, *p) for (m, n, w, s), p in itertools.product(grid, pieces)]
+    if tma:
+        # A box is a small operand, so fewer warps; and copies without a stage ahead gain nothing.
+        warps = (2, 4) if kernel == "decode" else (4, 8)
+        boxed = itertools.product(rows, (32, 64, 128), warps, (2, 3, 4), pieces)
+        found += [Config(m, n, w, s, *p, tma=True) for m, n, w, s, p in boxed]
+    return found
 
 
 def tune_kernels(
@@ -56,7 +70,9 @@ def tune_kernels(
         q_dtype = torch.float32 if width == 32 else torch.bfloat16
         # What the table has goes first, and stays unless something is faster.
         known = pick(kernel, arch, dim, KV_DTYPES[width], q_dtype)
-        for config in (known, *candidates(kernel)):
+        # Of float32 a box is too much for the registers, whatever the tile.
+        boxes = has_boxes(arch) and width < 32
+        for config in (known, *candidates(kernel, tma=boxes)):
             try:
                 seconds = measure(key, config)
             except Unfit:
@@ -68,7 +84,7 @@ def tune_kernels(
 
 
 class Unfit(Exception):
-    """The device cannot run a kernel laid out like this."""
+    """The device cannot run a kernel laid out like this, or not rightly."""
 
 
 class Measured:
@@ -81,32 +97,62 @@ class Measured:
         self.seqs = seqs
         self.length = length
         self.repeats = repeats
+        self._cases: dict[tuple[Key, int], tuple[Case, torch.Tensor]] = {}
+        self._least: dict[Key, float] = {}
 
     def __call__(self, key: Key, config: Config) -> float:
-        run = self._case(key, config)
+        first, *others = PAGES
+        seconds = self.seconds(self.check(key, config, first), config)
+        if seconds < self._least.get(key, math.inf):
+            for page in others if config.tma else ():
+                self.check(key, config, page)
+            self._least[key] = seconds
+        return seconds
+
+    def check(self, key: Key, config: Config, page: int) -> Case:
+        """The kernel on a batch of such pages, run once. Raises `Unfit`."""
         failures = (
             triton.runtime.errors.OutOfResources,
             triton.compiler.errors.CompilationError,
         )
+        run, right = self._case(key, page)
         try:
-            run()
+            found = run(config)
         except failures as error:
             raise Unfit(str(error)) from error
+        off = float((found.float() - right).abs().max() / right.abs().max())
+        if not off < 0.02:  # NaN too
+            raise Unfit(f"off by {off:.3f} of the largest number, with pages of {page}")
+        return run
+
+    def seconds(self, run: Case, config: Config) -> float:
+        """The device's clock over a run."""
         seconds = []
         for _ in range(self.repeats):
             start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             start.record()
-            run()
+            run(config)
             end.record()
             end.synchronize()
             seconds.append(start.elapsed_time(end) / 1e3)
         return statistics.median(seconds)
 
-    def _case(self, key: Key, config: Config) -> Callable[[], object]:
-        page, kv_heads, group = 16, 8, 4
+    def _case(self, key: Key, page: int) -> tuple[Case, torch.Tensor]:
+        """The kernel on a batch, and what it should give there, float32."""
+        if (key, page) not in self._cases:
+            if any(known != key for known, _ in self._cases):
+                self._cases.clear()  # a batch takes up to some gigabytes
+            run = self._batch(key, page)
+            q_dtype = torch.float32 if key.bits == 32 else torch.bfloat16
+            safe = pick(key.kernel, "default", key.head_dim, KV_DTYPES[key.bits], q_dtype)
+            self._cases[key, page] = run, run(safe).float()
+        return self._cases[key, page]
+
+    def _batch(self, key: Key, page: int) -> Case:
+        kv_heads, group = 8, 4
         pages = self.length // page
         new = {"extend": self.length // 4}.get(key.kernel, 1)
-        seqs = 4 if key.kernel == "extend" else self.seqs
+        seqs = min(4, self.seqs) if key.kernel == "extend" else self.seqs
         q_dtype = torch.float32 if key.bits == 32 else torch.bfloat16
         shape = (2, seqs * self.length, kv_heads, key.head_dim)
         kv = torch.randn(shape, dtype=torch.bfloat16, device=self.device).to(KV_DTYPES[key.bits])
@@ -117,16 +163,22 @@ class Measured:
         table = torch.randperm(seqs * pages, device=self.device).int()
         last = torch.full((seqs,), page, dtype=torch.int32, device=self.device)
         paged = Paged(step * new, step * pages, table, last, page)
-        scale = key.head_dim**-0.5
+        rule: dict[str, Any] = {"scale": key.head_dim**-0.5, "scales": scales}
         if key.kernel == "extend":
-            return lambda: extend_attention(q, kv, paged, scale=scale, scales=scales, config=config)
+            return lambda config: extend_attention(q, kv, paged, config=config, **rule)[0]
         if key.kernel == "decode":
-            return lambda: decode_attention(
-                q, kv, paged, scale=scale, scales=scales, max_kv_len=self.length, config=config
-            )
+            return lambda config: decode_attention(
+                q, kv, paged, max_kv_len=self.length, config=config, **rule
+            )[0]
         own = Paged(step, step, table, last, page)
         shared = table[seqs : seqs + 2 * pages]
-        return lambda: cascade_attention(
-            q, kv, shared, own, scale=scale, shared_len=2 * self.length, max_kv_len=page,
-            scales=scales, config=config,
-        )  # fmt: skip
+        return lambda config: cascade_attention(
+            q,
+            kv,
+            shared,
+            own,
+            shared_len=page * len(shared),
+            max_kv_len=page,
+            config=config,
+            **rule,
+        )[0]

@@ -26,7 +26,11 @@ BITS = (8, 16, 32)
 @dataclass(frozen=True, slots=True)
 class Config:
     """Rows and keys of a tile, warps of a program, stages of the loop over the keys; where keys are
-    split, the least keys of a piece and the most pieces."""
+    split, the least keys of a piece and the most pieces.
+
+    `tma`: K and V are copied in boxes, a page each (see boxes.py). It needs sm_90 or newer, and has an
+    effect on pages of 16 and more; K and V of smaller pages are read by pointers with these tiles.
+    """
 
     block_m: int
     block_n: int
@@ -34,6 +38,11 @@ class Config:
     stages: int
     min_split: int = 256
     max_splits: int = 64
+    tma: bool = False
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.tma, bool):
+            raise TypeError(f"tma, the 7th value of a row, is true or false, and not {self.tma!r}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +95,8 @@ def table(overlay: str | None = None) -> dict[Key, Config]:
 
 
 def read(path: Path) -> dict[Key, Config]:
-    """Rows of a file: `[kernel.arch.head_dim] bits = [block_m, block_n, warps, stages, ...]`."""
+    """Rows of a file: `[kernel.arch.head_dim] bits = [block_m, block_n, warps, stages, ...]`, in the
+    order of `Config`; what is left out at the end is its default."""
     try:
         raw = tomllib.loads(path.read_text())
         return {
@@ -109,10 +119,13 @@ def write(path: Path, rows: dict[Key, Config]) -> None:
         if (key.kernel, key.arch, key.head_dim) != group:
             group = (key.kernel, key.arch, key.head_dim)
             lines.append(f"\n[{key.kernel}.{key.arch}.{key.head_dim}]")
-        lines.append(f"{key.bits} = {list(asdict(rows[key]).values())}")
+        *sizes, tma = asdict(rows[key]).values()
+        values = [*map(str, sizes), *(["true"] if tma else [])]
+        lines.append(f"{key.bits} = [{', '.join(values)}]")
     path.write_text("\n".join((_HEAD, *lines)) + "\n")
 
 
 _HEAD = """\
 # [kernel.architecture.head_dim]
-# bits of one number of K/V = [block_m, block_n, warps, stages, min_split, max_splits]"""
+# bits of one number of K/V = [block_m, block_n, warps, stages, min_split, max_splits]
+# A 7th value, true, has K and V copied in boxes of a page by the TMA unit (sm_90 and newer)."""

@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -34,7 +34,8 @@ DTYPES = {
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One launch to compile. All but `kernel` is for attention only."""
+    """One launch to compile. All but `kernel` is for attention only. `tma`: the tuning table's tiles
+    with K/V in boxes, which the shipped table has switched on nowhere."""
 
     kernel: str
     head_dim: int = 128
@@ -43,17 +44,21 @@ class Case:
     group: int = 4
     window: int | None = None
     softcap: float | None = None
+    tma: bool = False
 
     def __str__(self) -> str:
         if self.kernel not in ATTENTION:
             return self.kernel
         rule = f" w{self.window}" if self.window else ""
         rule += " cap" if self.softcap else ""
+        rule += " tma" if self.tma else ""
         return f"{self.kernel} d{self.head_dim} {self.dtype} p{self.page} g{self.group}{rule}"
 
 
 def cases(every: bool = False) -> list[Case]:
-    """Each kernel in its most common forms; with `every`, each row of the tuning table in many."""
+    """Each kernel in its most common forms; with `every`, each row of the tuning table in many.
+
+    Those with `tma` are for targets that have such a unit."""
     found = [
         Case("extend"),
         Case("extend", dtype="fp8"),
@@ -63,6 +68,8 @@ def cases(every: bool = False) -> list[Case]:
         Case("decode"),
         Case("decode", dtype="fp8"),
         Case("decode", head_dim=64, page=1, group=3),
+        Case("decode", tma=True),
+        Case("extend", page=64, tma=True),
         Case("cascade"),
         *map(Case, OTHERS),
     ]
@@ -74,6 +81,13 @@ def cases(every: bool = False) -> list[Case]:
             Case(k, d, t, **rule)
             for k, d, t, rule in itertools.product(ATTENTION, (64, 128, 256), DTYPES, rules)
         ]
+        boxes = itertools.product(
+            (("decode", 16), ("decode", 64), ("extend", 64)), (64, 80, 96, 128, 256), ("bfloat16", "fp8")
+        )  # fmt: skip
+        found += [Case(k, d, t, p, tma=True) for (k, p), d, t in boxes]
+        found += [
+            Case("decode", dtype=t, tma=True, **rule) for t in ("bfloat16", "fp8") for rule in rules
+        ]
     return list(dict.fromkeys(found))
 
 
@@ -84,7 +98,13 @@ def compiled(
 
     Raises RuntimeError if the compiler brought one of them down.
     """
-    work = list(itertools.product(targets, cases(every)))
+    from agentkv.kernels.boxes import has_boxes
+
+    work = [
+        (target, case)
+        for target, case in itertools.product(targets, cases(every))
+        if has_boxes(target) or not case.tma
+    ]
     context = multiprocessing.get_context("spawn")
     count = min(processes or os.cpu_count() or 1, len(work))
     rows: list[Row] = []
@@ -149,6 +169,8 @@ def faults(case: Case, row: Row) -> Iterator[str]:
         yield "no matrix instruction"
     if not row.wide_loads:
         yield "no load of 16 bytes"
+    if case.tma and not any(op.startswith("UTMALDG") for op in row.opcodes):
+        yield "no copy by the TMA unit"
 
 
 def wanted_warps(case: Case, target: str) -> int:
@@ -180,8 +202,10 @@ def _compile(work: tuple[str, Case]) -> Row:
 def _attention(case: Case) -> None:
     from agentkv.kernels.cascade_attention import cascade_attention
     from agentkv.kernels.decode_attention import decode_attention
+    from agentkv.kernels.device import arch_of
     from agentkv.kernels.extend_attention import extend_attention
     from agentkv.kernels.paged import Paged
+    from agentkv.kernels.tuning import pick
 
     q_dtype, kv_dtype = DTYPES[case.dtype]
     kv_heads = 4
@@ -195,6 +219,9 @@ def _attention(case: Case) -> None:
     rule: dict[str, Any] = {
         "scale": 0.1, "window": case.window, "softcap": case.softcap, "scales": scales,
     }  # fmt: skip
+    if case.tma:
+        tiles = pick(case.kernel, arch_of(q.device), case.head_dim, kv_dtype, q_dtype)
+        rule["config"] = replace(tiles, tma=True)
     if case.kernel == "extend":
         extend_attention(q, kv, paged, **rule)
     elif case.kernel == "decode":

@@ -47,7 +47,13 @@ def test_prefill_uses_the_matrix_units_of_its_architecture(rows: list[tuple[Case
 def test_loads_overlap_with_arithmetic(rows: list[tuple[Case, Row]]) -> None:
     for case, row in rows:
         if case.kernel in ATTENTION and row.target.startswith("sm_"):
-            assert any(op.startswith("LDGSTS") for op in row.opcodes), (str(case), row)
+            copy = "UTMALDG" if case.tma else "LDGSTS"
+            assert any(op.startswith(copy) for op in row.opcodes), (str(case), row)
+
+
+def test_boxes_are_compiled_for_those_that_have_them(rows: list[tuple[Case, Row]]) -> None:
+    boxed = {(case.kernel, row.target) for case, row in rows if case.tma}
+    assert boxed == {(k, t) for k in ("decode", "extend") for t in ("sm_90", "sm_100")}
 
 
 def test_a_batch_of_another_size_compiles_nothing_new() -> None:
@@ -77,6 +83,7 @@ def test_limits_are_noticed() -> None:
         matrix_kind="", wide_loads=0, programs=0,
     )  # fmt: skip
     assert len(list(faults(Case("extend"), bad))) == 5
+    assert len(list(faults(Case("extend", tma=True), bad))) == 6
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from agentkv.kernels import tuning
+from agentkv.kernels.device import compiling_for
 from agentkv.kernels.tune import Unfit, tune_kernels
 from agentkv.kernels.tuning import BITS, HEAD_DIMS, KERNELS, Config, Key, pick, table
 
@@ -58,9 +59,33 @@ def test_a_measured_table_goes_first(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert pick("decode", "interpreter", 64, HALF, HALF) != wanted
 
 
-def test_what_is_no_table_is_said_to_be_none(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("arch", "width"), [("sm_90", 16), ("sm_80", 16), ("sm_90", 32)])
+def test_boxes_are_tried_where_there_are_some(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arch: str, width: int
+) -> None:
+    path = tmp_path / "mine.toml"
+    with compiling_for(arch):
+        found = tune_kernels(
+            path, device="cpu", kernels=("extend", "decode"), head_dims=(128,), bits=(width,),
+            measure=lambda key, config: 1.0 if config.tma else 2.0,
+        )  # fmt: skip
+    boxes = (arch, width) == ("sm_90", 16)
+    assert {config.tma for config in found.values()} == {boxes}
+    assert (", true]" in path.read_text()) == boxes
+    assert tuning.read(path) == found
+    monkeypatch.setenv("AGENTKV_TUNING", str(path))
+    q_dtype = torch.float32 if width == 32 else HALF
+    assert pick("decode", arch, 128, HALF, q_dtype).tma == boxes
+
+
+def test_the_shipped_table_has_no_boxes() -> None:
+    assert not any(config.tma for config in table().values())
+
+
+@pytest.mark.parametrize("row", ["[1]", "[16, 32, 4, 1, 256, 64, 1]"])
+def test_what_is_no_table_is_said_to_be_none(tmp_path: Path, row: str) -> None:
     path = tmp_path / "bad.toml"
-    path.write_text("[extend.sm_90.128]\n16 = [1]\n")
+    path.write_text(f"[extend.sm_90.128]\n16 = {row}\n")
     with pytest.raises(ValueError, match="no tuning table"):
         tuning.read(path)
 

@@ -1,6 +1,7 @@
 """The whole engine over the kernels, under the interpreter: the tokens are those of the CPU's attention.
 
-Run by tests/kernels/test_interpreted.py; by hand: TRITON_INTERPRET=1 pytest <this file>.
+Run by tests/kernels/test_interpreted.py; by hand: TRITON_INTERPRET=1 pytest <this file>. Each dtype of
+the pool and each page size comes once by default, the rest of their pairs as slow tests.
 """
 
 from __future__ import annotations
@@ -18,6 +19,10 @@ from tests.kernels.interpreter import cases  # noqa: F401  (patches the interpre
 Make = Callable[..., Engine]
 CHUNK = 20
 """Budget of a step: prompts of 32 tokens are cut, and share steps with tokens being decoded."""
+
+
+def slow(*values: Any) -> Any:
+    return pytest.param(*values, marks=pytest.mark.slow)
 
 
 TILES = """
@@ -64,8 +69,9 @@ def by_kernels(make_engine: Make, **settings: Any) -> Engine:
     return engine
 
 
-@pytest.mark.parametrize("kv", ["auto", "fp8"])
-@pytest.mark.parametrize("page", [1, 16])
+@pytest.mark.parametrize(
+    ("page", "kv"), [(1, "auto"), (16, "fp8"), slow(1, "fp8"), slow(16, "auto")]
+)
 def test_tokens_are_those_of_the_cpu(make_engine: Make, page: int, kv: str) -> None:
     lengths = [n for n in (page - 1, page, page + 1, 2 * page) if n] + [32 + page]
     prompts = [ids(n, seed) for seed, n in enumerate(lengths)]
@@ -81,7 +87,7 @@ def test_tokens_are_those_of_the_cpu(make_engine: Make, page: int, kv: str) -> N
     assert sum(hits(warm)) > 0
 
 
-@pytest.mark.parametrize("kv", ["auto", "fp8"])
+@pytest.mark.parametrize("kv", [slow("auto"), "fp8"])
 def test_a_shared_prefix_is_read_once(make_engine: Make, kv: str) -> None:
     shared = ids(272, 0)
     prompts = [shared + ids(n, n) for n in (3, 5, 9)]

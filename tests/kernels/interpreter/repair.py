@@ -122,11 +122,13 @@ def _bool_mask(name: str, place: int) -> None:
     original: Callable[..., Any] = getattr(Builder, name)
     assert "mask" in inspect.signature(original).parameters
 
-    def method(self: Any, *args: Any) -> Any:
+    def method(self: Any, *args: Any, **named: Any) -> Any:
         mask = args[place]
-        if mask.data.dtype != np.bool_:
+        if isinstance(mask, np.ndarray):  # of a descriptor's box
+            mask = Handle(mask, tl.int1)
+        elif mask.data.dtype != np.bool_:
             mask = Handle(mask.data.astype(bool), tl.int1)
-        return original(self, *args[:place], mask, *args[place + 1 :])
+        return original(self, *args[:place], mask, *args[place + 1 :], **named)
 
     setattr(Builder, name, method)
 

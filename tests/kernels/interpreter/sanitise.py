@@ -37,7 +37,8 @@ def tensors(values: Any) -> Any:
 
 def check(pointers: Any, mask: Any, what: str) -> np.ndarray:
     """Addresses that are touched; raises `OutOfBounds`."""
-    used = pointers.data[np.broadcast_to(mask.data.astype(bool), pointers.data.shape)]
+    bits = np.asarray(mask if isinstance(mask, np.ndarray) else mask.data, bool)  # array: of a box
+    used = pointers.data[np.broadcast_to(bits, pointers.data.shape)]
     if used.size:
         size = max(1, pointers.get_element_ty().primitive_bitwidth // 8)
         inside = np.zeros(used.shape, bool)
@@ -51,12 +52,12 @@ def check(pointers: Any, mask: Any, what: str) -> np.ndarray:
 def watch(name: str, mask_at: int, what: str, stores: bool) -> None:
     original = getattr(Builder, name)
 
-    def method(self: Any, *args: Any) -> Any:
+    def method(self: Any, *args: Any, **named: Any) -> Any:
         used = check(args[0], args[mask_at], what)
         if stores and used.size:
             x, y, z = self.grid_idx
             _stores.append(((x * 65536 + y) * 65536 + z, np.unique(used)))
-        return original(self, *args)
+        return original(self, *args, **named)
 
     setattr(Builder, name, method)
 
