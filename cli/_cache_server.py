@@ -191,6 +191,10 @@ def _asked(file: Path) -> dict[str, Any]:
 def _on(url: str, show: Callable[[CacheServer], None], *, timeout: float = 30.0) -> None:
     from agentkv.client.cache import CacheServer, CacheServerError
 
+    if not is_server(url):
+        fail(
+            f"{url} is no URL: this command asks a running server, {HERE} if none is named.", USAGE
+        )
     try:
         with CacheServer(url, timeout=timeout) as server:
             show(server)

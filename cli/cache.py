@@ -63,6 +63,7 @@ def ls(
     """List the groups of a directory, or the nodes of a server: which tokens they hold, never the
     tokens."""
     if server.is_server(where):
+        _no_choice(model, namespace)
         return server.nodes(where, limit, json)
     from agentkv.engine.kv.inspect import chosen
 
@@ -83,6 +84,7 @@ def top(
     """What is used most. On disk a use counts half after six hours; in a server, what most others
     share comes first."""
     if server.is_server(where):
+        _no_choice(model, namespace)
         return server.top(where, limit, json)
     from agentkv.engine.kv.inspect import chosen
 
@@ -214,7 +216,9 @@ def verify(
         return len(there.entries()), there.verify(_progress)
 
     count, faults = _read(where, check)
-    removed = _changed(lambda: inspect.repair(Path(where), faults)) if repair and faults else 0
+    removed = 0
+    if repair and faults:
+        removed = _changed(where, lambda path: inspect.repair(path, faults))
     if json:
         print_json(
             {
@@ -249,7 +253,8 @@ def export(
     from agentkv.engine.kv.archive import export as write
 
     moved = _changed(
-        lambda: write(Path(where), file, model=model, tag=namespace, names=tuple(name or ()))
+        where,
+        lambda path: write(path, file, model=model, tag=namespace, names=tuple(name or ())),
     )
     if json:
         print_json(
@@ -280,7 +285,7 @@ def take_in(
     """Put the groups of a file into a directory, once all of it has been verified."""
     from agentkv.engine.kv.archive import take_in as read
 
-    moved = _changed(lambda: read(Path(where), file, new_layout=new_layout))
+    moved = _changed(where, lambda path: read(path, file, new_layout=new_layout))
     if json:
         print_json(
             {
@@ -313,7 +318,7 @@ def purge(
         fail("say what goes: --all, or --older-than, --model or --namespace.", USAGE)
     age = None if older_than is None else inspect.age_of(older_than)
     count, freed = _changed(
-        lambda: inspect.purge(Path(where), older_than=age, model=model, tag=namespace)
+        where, lambda path: inspect.purge(path, older_than=age, model=model, tag=namespace)
     )
     if json:
         print_json({"schema": SCHEMA, "groups": count, "bytes": freed})
@@ -325,22 +330,32 @@ def _read(where: str, show: Callable[[CacheDirectory], T]) -> T:
     """Open a directory and show something of it."""
     from agentkv.engine.kv.inspect import CacheDirectory, CacheUnavailable
 
-    if server.is_server(where):
-        fail(f"{where} is a server: this command takes the directory of a disk cache.", USAGE)
     try:
-        with CacheDirectory(Path(where)) as there:
+        with CacheDirectory(_directory(where)) as there:
             return show(there)
     except CacheUnavailable as error:
         fail(str(error), ENVIRONMENT)
 
 
-def _changed(work: Callable[[], T]) -> T:
+def _changed(where: str, work: Callable[[Path], T]) -> T:
+    """Do something that changes a directory, or a file made of it."""
     from agentkv.engine.kv.inspect import CacheUnavailable
 
     try:
-        return work()
+        return work(_directory(where))
     except CacheUnavailable as error:
         fail(str(error), ENVIRONMENT)
+
+
+def _directory(where: str) -> Path:
+    if server.is_server(where):
+        fail(f"{where} is a server: this command takes the directory of a disk cache.", USAGE)
+    return Path(where)
+
+
+def _no_choice(model: str | None, namespace: str | None) -> None:
+    if model is not None or namespace is not None:
+        fail("--model and --namespace choose groups of a directory; a server has none.", USAGE)
 
 
 def _print_groups(there: CacheDirectory, entries: list[Entry], as_json: bool) -> None:

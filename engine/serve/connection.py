@@ -8,6 +8,9 @@ from typing import Any
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from agentkv.engine.serve.errors import invalid
+from agentkv.engine.serve.wire import encode
+
 REQUEST_SECONDS = 40.0
 """Longer than the application's own deadline for a body, which can still answer politely."""
 
@@ -36,6 +39,26 @@ class DeadlineProtocol(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._disarm()
         super().connection_lost(exc)
+
+    def send_400_response(self, msg: str) -> None:
+        """What is no HTTP gets an error of the shape that all others have."""
+        body = encode(invalid(msg, code="invalid_http").body())
+        headers = [
+            (b"content-type", b"application/json"),
+            (b"content-length", str(len(body)).encode()),
+            (b"connection", b"close"),
+        ]
+        for event in (
+            h11.Response(status_code=400, headers=headers, reason=b"Bad Request"),
+            h11.Data(data=body),
+            h11.EndOfMessage(),
+        ):
+            self.transport.write(self.conn.send(event))
+        self.transport.close()
+
+    def _unsupported_upgrade_warning(self) -> None:
+        """Says nothing: some clients offer HTTP/2 with every request, and get HTTP/1.1 as they may.
+        (uvicorn would advise to install a library for web sockets, twice a request.)"""
 
     def _arm(self) -> None:
         if self._deadline is None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from agentkv.engine.errors import InvalidRequest
 from agentkv.engine.serve.body import convert
 from agentkv.engine.serve.errors import invalid, unsupported
 from agentkv.engine.serve.grammar import of_sampling, one_of
@@ -30,17 +31,22 @@ def chat_params(request: ChatRequest, vocab_size: int) -> SamplingParams:
     most = request.max_completion_tokens
     if most is None:
         most = request.max_tokens
-    return SamplingParams(**_common(request, vocab_size), max_tokens=most, logprobs=wanted)
+    names = {"logprobs": "top_logprobs"}
+    if request.max_completion_tokens is not None:
+        names["max_tokens"] = "max_completion_tokens"
+    fields = {**_common(request, vocab_size), "max_tokens": most, "logprobs": wanted}
+    return _sampling(fields, names.get)
 
 
 def completion_params(request: CompletionRequest, vocab_size: int) -> SamplingParams:
     """With `echo`, `logprobs` covers the prompt too."""
-    return SamplingParams(
+    fields = {
         **_common(request, vocab_size),
-        max_tokens=request.max_tokens,
-        logprobs=request.logprobs,
-        prompt_logprobs=request.logprobs if request.echo else None,
-    )
+        "max_tokens": request.max_tokens,
+        "logprobs": request.logprobs,
+        "prompt_logprobs": request.logprobs if request.echo else None,
+    }
+    return _sampling(fields, {"prompt_logprobs": "logprobs"}.get)
 
 
 def generate_params(
@@ -76,14 +82,37 @@ def generate_params(
         logit_bias=s.logit_bias,
         n=s.n,
     )
-    params = SamplingParams(
+    fields = {
         **_common(common, vocab_size),
-        max_tokens=s.max_new_tokens,
-        logprobs=wanted,
-        prompt_logprobs=wanted if scores_prompt else None,
-        prompt_logprobs_start=start if scores_prompt and start is not None else 0,
-    )
-    return params, asked
+        "max_tokens": s.max_new_tokens,
+        "logprobs": wanted,
+        "prompt_logprobs": wanted if scores_prompt else None,
+        "prompt_logprobs_start": start if scores_prompt and start is not None else 0,
+    }
+    return _sampling(fields, lambda name: _GENERATE.get(name, f"sampling_params.{name}")), asked
+
+
+_GENERATE = {
+    "max_tokens": "sampling_params.max_new_tokens",
+    "min_tokens": "sampling_params.min_new_tokens",
+    "seed": "sampling_params.sampling_seed",
+    "logprobs": "top_logprobs_num",
+    "prompt_logprobs": "top_logprobs_num",
+    "prompt_logprobs_start": "logprob_start_len",
+}
+"""What `/generate` calls the engine's fields."""
+
+
+def _sampling(fields: Mapping[str, Any], name_of: Callable[[str], str | None]) -> SamplingParams:
+    """Parameters of `fields`. A wrong one is named as the request names it (None: as the engine)."""
+    try:
+        return SamplingParams(**fields)
+    except InvalidRequest as error:
+        name = name_of(error.param) if error.param is not None else None
+        if error.param is None or name is None:
+            raise
+        said = name + str(error).removeprefix(error.param)
+        raise InvalidRequest(said, param=name) from None
 
 
 def _common(request: Sampling, vocab_size: int) -> dict[str, Any]:

@@ -336,6 +336,14 @@ def test_what_is_no_cache_is_said(agentkv: Run, tmp_path: Path, command: str) ->
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("command", ["verify", "purge", "export", "import"])
+def test_a_server_is_no_directory(agentkv: Run, tmp_path: Path, command: str) -> None:
+    file = str(tmp_path / "x.tar")
+    more = {"purge": ["--all"], "export": [file], "import": [file]}.get(command, [])
+    ran = agentkv("cache", command, "http://127.0.0.1:8080", *more)
+    assert ran.code == 2 and "http://127.0.0.1:8080 is a server" in ran.err
+
+
 @pytest.fixture
 def read_only() -> Iterator[Path]:
     """A cache that somebody else owns, and nobody may write."""

@@ -77,7 +77,9 @@ def test_what_goes_wrong(agentkv: Run, url: str, tmp_path: Path) -> None:
     assert "is a server" in said(agentkv, "verify", url, code=2).err
     gone = said(agentkv, "stats", "http://127.0.0.1:9", code=4).err
     assert "cannot be reached" in gone and "agentkv serve" in gone
-    assert "http://" in said(agentkv, "tree", "nowhere", code=2).err
+    assert "nowhere is no URL" in said(agentkv, "tree", "nowhere", code=2).err
+    for command in ("ls", "top"):
+        assert "of a directory" in said(agentkv, command, url, "--namespace", "x", code=2).err
 
 
 def test_a_key_is_asked_for_and_taken(

@@ -109,6 +109,30 @@ def test_ranges_are_checked_before_the_engine(fields: dict[str, Any]) -> None:
         chat_params(chat(logit_bias={str(i): 0 for i in range(2000)}), 10_000)
 
 
+def test_a_field_out_of_range_is_named_as_the_request_names_it() -> None:
+    def named(make: Callable[[], object]) -> str | None:
+        with pytest.raises(InvalidRequest) as refused:
+            make()
+        assert str(refused.value).startswith(f"{refused.value.param} must be ")
+        return refused.value.param
+
+    def generate(**fields: Any) -> GenerateRequest:
+        return parse(json.dumps({"text": "a", **fields}).encode(), GenerateRequest).value
+
+    many = chat(logprobs=True, top_logprobs=21)
+    assert named(lambda: chat_params(many, 100)) == "top_logprobs"
+    assert named(lambda: chat_params(chat(max_tokens=-1), 100)) == "max_tokens"
+    both = chat(max_tokens=1, max_completion_tokens=-1)
+    assert named(lambda: chat_params(both, 100)) == "max_completion_tokens"
+    for fields, name in (
+        ({"sampling_params": {"max_new_tokens": -1}}, "sampling_params.max_new_tokens"),
+        ({"sampling_params": {"top_p": 0}}, "sampling_params.top_p"),
+        ({"return_logprob": True, "top_logprobs_num": 99}, "top_logprobs_num"),
+    ):
+        asked = generate(**fields)
+        assert named(lambda asked=asked: generate_params(asked, 100)) == name
+
+
 def test_fields_reach_the_sampling_parameters() -> None:
     params = chat_params(
         chat(

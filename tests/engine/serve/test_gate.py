@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -146,6 +147,29 @@ def test_half_a_request_is_not_waited_for(serve: Serve, monkeypatch: pytest.Monk
         sock.sendall(start + b"x: " + b"y" * 200_000)
         with contextlib.suppress(ConnectionResetError):
             assert sock.recv(4096)[:12] in (b"HTTP/1.1 400", b"")
+
+
+def test_what_is_no_http_gets_an_error_of_the_usual_shape(serve: Serve) -> None:
+    live = serve(None)
+    for sent in (b"hello\r\n\r\n", b"GET /health HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x00\r\n\r\n"):
+        with live.raw() as sock:
+            sock.sendall(sent)
+            said = b""
+            while piece := sock.recv(4096):
+                said += piece
+        head, _, body = said.partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 400 ")
+        assert json.loads(body)["error"]["code"] == "invalid_http"
+
+
+def test_an_offer_of_another_protocol_is_passed_over_in_silence(
+    serve: Serve, caplog: pytest.LogCaptureFixture
+) -> None:
+    live = serve(None)
+    offer = {"connection": "Upgrade, HTTP2-Settings", "upgrade": "h2c"}
+    with live.client() as client:
+        assert client.get("/health", headers=offer).status_code == 200
+    assert [r.message for r in caplog.records if r.name.startswith("uvicorn")] == []
 
 
 def test_a_bug_says_nothing_of_the_inside(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
