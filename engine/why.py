@@ -338,7 +338,7 @@ def compare(
         )
         ordered = same_set and here.digest != there.digest
         return Difference("document_order" if ordered else "text_changed", at)
-    if here.kind == "template" or there.kind == "template":
+    if here.kind == "template" and there.kind == "template":
         return Difference("template", at)
     if here.kind in ("history", "question") and there.kind in ("history", "question"):
         reason, words = _history(prompt, old)

@@ -13,6 +13,15 @@ from agentkv.report.report import CacheReport
 HintAction = Literal["pause", "release", "prefetch"]
 
 
+_WANTED = "a number of seconds above 0 (Timeouts(total=None) waits for ever)"
+
+
+def _seconds(value: object) -> bool:
+    """Whether it is a time that a call can be given."""
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return number and 0 < value < float("inf")  # type: ignore[operator]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeouts:
     """Seconds; None waits for ever. `first_token` runs from sending to the first token, `chunk`
@@ -23,16 +32,23 @@ class Timeouts:
     chunk: float | None = 30.0
     total: float | None = 600.0
 
+    def __post_init__(self) -> None:
+        for name in ("connect", "first_token", "chunk", "total"):
+            value = getattr(self, name)
+            if value is not None and not _seconds(value):
+                raise ValueError(f"Timeouts({name}=...) must be {_WANTED}, got {value!r}.")
+
     @classmethod
     def of(cls, value: Timeouts | float | None) -> Timeouts:
-        """`value` itself, the defaults for None, or a number as the limit of the whole call."""
+        """`value` itself, the defaults for None, or a number as the limit of the whole call.
+        Raises ValueError for anything else."""
         if isinstance(value, Timeouts):
             return value
         if value is None:
             return cls()
+        if not _seconds(value):
+            raise ValueError(f"timeout must be Timeouts(...), or {_WANTED}, got {value!r}.")
         seconds = float(value)
-        if not seconds > 0:
-            raise ValueError(f"timeout must be above 0 seconds, got {value!r}.")
         return cls(connect=min(5.0, seconds), first_token=seconds, chunk=seconds, total=seconds)
 
 

@@ -14,6 +14,9 @@ from agentkv.client.retry import parse_retry_after
 if TYPE_CHECKING:
     import httpx
 
+SHORTEST = 0.001
+"""Seconds that a read may take at least, also where a call has no time left."""
+
 
 class Connections:
     """httpx clients, made at their first use; those that were given are the giver's to close."""
@@ -104,4 +107,7 @@ def limits(timeouts: Timeouts, *, read: float | None) -> httpx.Timeout:
     """The limits of one request; `read` is the longest silence, in seconds."""
     import httpx
 
+    if read is not None:
+        # A socket whose limit is 0 does not wait at all, and reports that as a broken connection.
+        read = max(read, SHORTEST)
     return httpx.Timeout(connect=timeouts.connect, read=read, write=read, pool=timeouts.connect)

@@ -1,7 +1,9 @@
 """Engines of this process, one for each configuration, shared by everything that asks for it.
 
 An engine holds a model and its cache: two of one configuration would share nothing. It is closed
-when its last holder lets go, or when the process ends. After a fork the child starts with none of
+when its last holder lets go, or when the process ends. A holder that is gone without a word holds
+nothing any more, and closes nothing either: frameworks make a copy of a model for one call, and the
+next copy wants the same cache. After a fork the child starts with none of
 them: an engine's worker thread does not survive a fork, and neither do its locks.
 """
 
@@ -10,6 +12,7 @@ from __future__ import annotations
 import atexit
 import os
 import threading
+import weakref
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -23,21 +26,31 @@ if TYPE_CHECKING:
 class _Entry:
     lock: threading.Lock = field(default_factory=threading.Lock)
     engine: Engine | None = None
-    holders: int = 0
+    counted: int = 0
+    """Holders without a name."""
+    named: weakref.WeakSet[object] = field(default_factory=weakref.WeakSet)
+
+    @property
+    def held(self) -> bool:
+        return self.counted > 0 or len(self.named) > 0
 
 
 _lock = threading.Lock()
 _entries: dict[EngineConfig, _Entry] = {}
 
 
-def acquire(config: EngineConfig) -> Engine:
+def acquire(config: EngineConfig, holder: object | None = None) -> Engine:
     """The engine of `config`, loaded if it is not there yet. Pair with `release`.
 
+    `holder`: who holds it, once and for as long as it lives; without one it is held until released.
     Raises what loading a model raises; then nothing is held.
     """
     with _lock:
         entry = _entries.setdefault(config, _Entry())
-        entry.holders += 1
+        if holder is None:
+            entry.counted += 1
+        else:
+            entry.named.add(holder)
     try:
         # Only those that want this very engine wait while it loads.
         with entry.lock:
@@ -47,22 +60,25 @@ def acquire(config: EngineConfig) -> Engine:
                 entry.engine = Engine(config)
             return entry.engine
     except BaseException:
-        _let_go(config, entry)
+        _let_go(config, entry, holder)
         raise
 
 
-def release(config: EngineConfig, engine: Engine) -> None:
-    """Give back what `acquire` gave. The last to do so closes the engine."""
+def release(config: EngineConfig, engine: Engine, holder: object | None = None) -> None:
+    """Give back what `acquire` gave to this holder. The last to do so closes the engine."""
     with _lock:
         entry = _entries.get(config)
     if entry is not None and entry.engine is engine:
-        _let_go(config, entry)
+        _let_go(config, entry, holder)
 
 
-def _let_go(config: EngineConfig, entry: _Entry) -> None:
+def _let_go(config: EngineConfig, entry: _Entry, holder: object | None) -> None:
     with _lock:
-        entry.holders -= 1
-        if entry.holders > 0:
+        if holder is None:
+            entry.counted -= 1
+        else:
+            entry.named.discard(holder)
+        if entry.held:
             return
         if _entries.get(config) is entry:
             del _entries[config]

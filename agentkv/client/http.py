@@ -259,11 +259,12 @@ class HttpClient:
 
         timeouts = Timeouts()
         try:
+            sent = {"content-type": "application/json"} if body is not None else {}
             response = self._connections.sync().request(
                 method,
                 self._root + route,
-                json=body,
-                headers=self._headers(None),
+                content=None if body is None else wire.encoded(body),
+                headers={**sent, **self._headers(None)},
                 timeout=limits(timeouts, read=timeouts.first_token),
             )
             if response.status_code != 200:
@@ -327,8 +328,8 @@ class HttpClient:
             )
         out = {
             "url": f"{self._api}{wire.path(request)}",
-            "json": body,
-            "headers": self._headers(request),
+            "content": wire.encoded(body),
+            "headers": {"content-type": "application/json", **self._headers(request)},
             "timeout": limits(request.timeouts, read=read),
         }
         return out if reader is None else {"method": "POST", **out}

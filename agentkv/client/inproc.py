@@ -66,7 +66,7 @@ class InProcessClient:
         with self._lock:
             if self._engine is None:
                 try:
-                    self._engine = engines.acquire(self._config)
+                    self._engine = engines.acquire(self._config, self)
                 except Exception as error:
                     _reraise(error)
             assert self._engine is not None
@@ -162,7 +162,7 @@ class InProcessClient:
                 return
             self._engine = None
         if self._pid == os.getpid():
-            engines.release(config, engine)
+            engines.release(config, engine, self)
 
     async def aclose(self) -> None:
         await asyncio.to_thread(self.close)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from agentkv.client.base import CallRequest, ChatRequest
+from agentkv.client.errors import InvalidCall
 from agentkv.engine.types import SamplingParams
 
 _DEFAULT = SamplingParams()
@@ -84,3 +87,31 @@ def body(request: CallRequest, model: str | None, *, stream: bool) -> dict[str, 
         out["stream"] = True
         out["stream_options"] = {"include_usage": True}
     return out
+
+
+def encoded(body: Mapping[str, Any]) -> bytes:
+    """A request's JSON in UTF-8. Raises `InvalidCall` for what has no such form."""
+    try:
+        text = json.dumps(body, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+        return text.encode()
+    except UnicodeEncodeError as error:
+        where = next(_broken(body, ""), "a text")
+        raise InvalidCall(
+            f"{where} holds a lone surrogate (half of a character); send valid Unicode."
+        ) from error
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidCall(f"The request cannot be written as JSON: {error}") from error
+
+
+def _broken(value: Any, where: str) -> Iterator[str]:
+    """Where in a request texts stand that UTF-8 cannot hold."""
+    if isinstance(value, str):
+        if any("\ud800" <= char <= "\udfff" for char in value):
+            yield where
+    elif isinstance(value, Mapping):
+        for name, inner in value.items():
+            yield from _broken(name, f"a name in {where or 'the request'}")
+            yield from _broken(inner, f"{where}.{name}" if where else str(name))
+    elif isinstance(value, list | tuple):
+        for i, inner in enumerate(value):
+            yield from _broken(inner, f"{where}[{i}]")

@@ -16,13 +16,13 @@ from agentkv.client.base import ChatDelta, ChatReply
 from agentkv.client.errors import InvalidCall
 from agentkv.langchain import chunks, usage
 from agentkv.langchain.ahead import Ahead
-from agentkv.langchain.choice import as_choice, as_response_format
+from agentkv.langchain.choice import as_choice, as_response_format, read_allowed
 from agentkv.langchain.profile import local_profile, remote_profile
-from agentkv.langchain.request import SESSIONS, Call
+from agentkv.langchain.request import SESSIONS, Call, read_documents
 from agentkv.langchain.settings import CONFIG
 from agentkv.langchain.structured import Method, structured
 from agentkv.langchain.tools import AnyTool, names_of, to_tools
-from agentkv.prompt.document import Document, as_documents
+from agentkv.prompt.document import Document
 from agentkv.prompt.segment import content_hash
 
 __all__ = ["SESSIONS", "ChatAgentKV"]
@@ -171,13 +171,14 @@ class ChatAgentKV(Ahead):
         Raises `InvalidCall` for what is no tool, and for names that are not among them.
         """
         definitions = to_tools(tools)
-        as_choice(tool_choice, names_of(definitions), allowed_tools)  # fail here, not in the call
+        allowed = read_allowed(allowed_tools)
+        as_choice(tool_choice, names_of(definitions), allowed)  # fail here, not in the call
         given = {
             "tool_choice": tool_choice if tool_choice is not False else None,
             "strict": strict,
             "parallel_tool_calls": parallel_tool_calls,
             "response_format": as_response_format(response_format),
-            "allowed_tools": None if allowed_tools is None else list(allowed_tools),
+            "allowed_tools": allowed,
         }
         kwargs.update((name, value) for name, value in given.items() if value is not None)
         return self.bind(tools=definitions, **kwargs)
@@ -214,7 +215,7 @@ class ChatAgentKV(Ahead):
 
     def bind_documents(self, documents: Any) -> Runnable[LanguageModelInput, AIMessage]:
         """The same model with these documents in every prompt, instead of its own."""
-        return self.bind(documents=as_documents(documents))
+        return self.bind(documents=read_documents(documents))
 
     # -- what core asks --------------------------------------------------------------------------
 
@@ -239,8 +240,14 @@ class ChatAgentKV(Ahead):
     def _get_invocation_params(
         self, stop: list[str] | None = None, **kwargs: Any
     ) -> dict[str, Any]:
-        if kwargs.get("documents") is not None:
-            kwargs["documents"] = _digest(as_documents(kwargs["documents"]))
+        documents = kwargs.get("documents")
+        if isinstance(documents, Iterator):
+            # Read here, it would be empty when the call is laid out.
+            wrong = InvalidCall("documents is an iterator, which can be read once: give a list.")
+            wrong.param = "documents"
+            raise wrong
+        if documents is not None:
+            kwargs["documents"] = _digest(read_documents(documents))
         return super()._get_invocation_params(stop=stop, **kwargs)
 
     def _get_llm_string(self, stop: list[str] | None = None, **kwargs: Any) -> str:

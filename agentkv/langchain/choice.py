@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from langchain_core.utils.function_calling import convert_to_openai_function
@@ -10,6 +10,8 @@ from langchain_core.utils.function_calling import convert_to_openai_function
 from agentkv.client.errors import InvalidCall
 
 _WORDS = {"auto": "auto", "none": "none", "any": "required", "required": "required"}
+
+_READ_BY_CORE = ("properties", "parameters", "function", "input_schema", "inputSchema")
 
 
 def as_choice(
@@ -41,6 +43,19 @@ def as_choice(
     tools = [{"type": "function", "function": {"name": n}} for n in names if n in set(allowed)]
     mode = "required" if word == "required" else "auto"
     return {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": tools}}
+
+
+def read_allowed(value: Any) -> list[str] | None:
+    """`allowed_tools` as a list of names. Raises `InvalidCall` for anything else: a name alone is
+    iterable too, letter by letter."""
+    if value is None:
+        return None
+    if isinstance(value, (str, Mapping)) or not isinstance(value, Iterable):
+        raise _wrong(f"allowed_tools must be a list of names, got {value!r:.200}.", "allowed_tools")
+    names = list(value)
+    if not all(isinstance(name, str) for name in names):
+        raise _wrong(f"allowed_tools must be names, got {names!r:.200}.", "allowed_tools")
+    return names
 
 
 def _read(choice: Any) -> tuple[str | None, list[str] | None]:
@@ -97,8 +112,14 @@ def as_response_format(value: Any, *, name: str = "answer") -> dict[str, Any] | 
             return _format(inner if isinstance(inner, Mapping) else value, name)
         if isinstance(value.get("schema"), Mapping):
             return _format(value, name)
-        if not isinstance(value.get("name", value.get("title")), str):
+        called = value.get("name", value.get("title"))
+        if not isinstance(called, str):
             return _format({"schema": value}, name)
+        bare = {k: v for k, v in value.items() if k not in ("name", "title", "description")}
+        if bare and kind != "function" and not any(key in value for key in _READ_BY_CORE):
+            # A list, a choice, a map: core would take the name only, and allow any object.
+            about = {"description": value.get("description")}
+            return _format({"name": called, **about, "schema": bare}, name)
     try:
         function = convert_to_openai_function(value)
     except Exception as error:

@@ -13,6 +13,7 @@ With `record="run.jsonl"` every call is also a line of a file that `agentkv trac
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
 import time
@@ -265,7 +266,9 @@ class CacheReportHandler(BaseCallbackHandler):
 
     def on_llm_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
         # The kind of the error and not its text, which may quote a prompt.
-        self._end(run_id, kwargs.get("parent_run_id"), "error", error=type(error).__name__)
+        left = isinstance(error, (GeneratorExit, asyncio.CancelledError))
+        kind: Kind = "cancelled" if left else "error"
+        self._end(run_id, kwargs.get("parent_run_id"), kind, error=type(error).__name__)
 
     # -- booking ---------------------------------------------------------------------------------
 

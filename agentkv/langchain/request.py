@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from langchain_core.messages import BaseMessage
-from pydantic import Field, PrivateAttr, field_validator
+from pydantic import Field, PrivateAttr, ValidationInfo, field_validator
 
-from agentkv.client.base import ChatRequest, Timeouts
+from agentkv.client.base import ChatRequest
 from agentkv.client.errors import InvalidCall
 from agentkv.engine.kv.pins import MOST_SECONDS, PIN_SECONDS
-from agentkv.langchain.choice import as_choice, as_response_format
+from agentkv.langchain.choice import as_choice, as_response_format, read_allowed
 from agentkv.langchain.messages import to_dicts
 from agentkv.langchain.record import note_sent
 from agentkv.langchain.settings import CONFIG, Settings
 from agentkv.langchain.tools import AnyTool, names_of, to_tools
 from agentkv.layout import Arrangement, Level, Memory, arrange, conversation_key
+from agentkv.layout.lines import Rule, check
 from agentkv.prompt.document import Document, as_documents
 from agentkv.prompt.prompt import Prompt
 from agentkv.prompt.segment import content_hash
@@ -29,6 +31,21 @@ Policy = Literal["auto", "free", "score"]
 
 _HARMLESS = ("stream", "strict", "ls_structured_output_format")
 """Arguments that change nothing here: the grammar holds the model to its schema in any case."""
+
+
+def _spelled(rule: Rule) -> tuple[str, int]:
+    """A rule for lines in full; the `repr` of a pattern is cut off."""
+    return (rule, -1) if isinstance(rule, str) else (str(rule.pattern), rule.flags)
+
+
+def read_documents(value: Any) -> tuple[Document, ...]:
+    """A call's documents. Raises `InvalidCall(param="documents")` for what is none."""
+    try:
+        return as_documents(value)
+    except (TypeError, ValueError) as error:
+        wrong = InvalidCall(str(error))
+        wrong.param = "documents"
+        raise wrong from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,8 +67,9 @@ class Requests(Settings):
     `tool_order`, `document_order`: `given` leaves the caller's order instead of a stable one.
     `pin`: keep tools, instructions and documents of each call in the engine's cache, for an hour
     (`True`) or so many seconds after the last call; what is pinned leaves last. agentkv only.
-    `drop_lines`, `move_lines`: lines of system text, whole or as a pattern, that a call goes without,
-    or that move to the end (a client's billing header, a clock that it writes).
+    `drop_lines`, `move_lines`: lines at the head of the system text, by their beginning or by a
+    compiled pattern of the whole line, that a call goes without, or that move to the end (a client's
+    billing header, a clock that it writes).
     """
 
     model_config = CONFIG
@@ -64,8 +82,8 @@ class Requests(Settings):
     tool_order: Literal["name", "given"] = "name"
     document_order: Literal["session", "given"] = "session"
     pin: bool | float = False
-    drop_lines: tuple[str, ...] = Field(default=(), repr=False)
-    move_lines: tuple[str, ...] = Field(default=(), repr=False)
+    drop_lines: tuple[str | re.Pattern[str], ...] = Field(default=(), repr=False)
+    move_lines: tuple[str | re.Pattern[str], ...] = Field(default=(), repr=False)
 
     _orders: Memory = PrivateAttr(default_factory=Memory)
     _no_trail: set[str] = PrivateAttr(default_factory=set)
@@ -88,6 +106,11 @@ class Requests(Settings):
             )
         return value
 
+    @field_validator("drop_lines", "move_lines")
+    @classmethod
+    def _check_lines(cls, value: tuple[Rule, ...], info: ValidationInfo) -> tuple[Rule, ...]:
+        return check(value, str(info.field_name))
+
     @property
     def _pin_seconds(self) -> float | None:
         if isinstance(self.pin, bool):
@@ -99,7 +122,11 @@ class Requests(Settings):
         names = ("learn_moves", "keep_tools", "tool_order", "document_order")
         out = {n: v for n in names if (v := getattr(self, n)) != type(self).model_fields[n].default}
         lines = {"drop": self.drop_lines, "move": self.move_lines}
-        out |= {f"{k}_lines": content_hash("\n".join(v)) for k, v in lines.items() if v}
+        out |= {
+            f"{k}_lines": content_hash(repr([_spelled(r) for r in v]))
+            for k, v in lines.items()
+            if v
+        }
         if self.extra_body:
             out["extra_body"] = content_hash(repr(self.extra_body))
         return out
@@ -116,7 +143,7 @@ class Requests(Settings):
         params = self._params(stop, kwargs)
         session = self._session(run_manager, kwargs)
         model = kwargs.pop("model", None)
-        timeouts = Timeouts.of(kwargs.pop("timeout", None) or self.timeout)
+        timeouts = self._timeouts(kwargs)
         policy = kwargs.pop("tool_auto_policy", None) or self.tool_auto_policy
         arrangement = self._arrange(
             messages,
@@ -126,9 +153,9 @@ class Requests(Settings):
             session=session,
             trailing=(model or self.model) not in self._no_trail,
         )
-        allowed = kwargs.pop("allowed_tools", None)
+        allowed = read_allowed(kwargs.pop("allowed_tools", None))
         if arrangement.allowed is not None:
-            now = arrangement.allowed
+            now = list(arrangement.allowed)
             allowed = now if allowed is None else [name for name in allowed if name in now]
         choice = as_choice(kwargs.pop("tool_choice", None), names_of(arrangement.tools), allowed)
         parallel = kwargs.pop("parallel_tool_calls", None)
@@ -167,7 +194,7 @@ class Requests(Settings):
             prompt = Prompt.build(
                 to_dicts(messages),
                 to_tools(tools or ()),
-                self.documents if documents is None else documents,
+                self.documents if documents is None else read_documents(documents),
             )
             memory = SESSIONS if session else self._orders
             return arrange(

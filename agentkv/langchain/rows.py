@@ -9,7 +9,7 @@ from uuid import UUID
 
 from agentkv.report.report import CacheReport
 
-Kind = Literal["call", "response_cache", "error"]
+Kind = Literal["call", "response_cache", "cancelled", "error"]
 
 HEALTHY = ("first_call", "appended", "sub_page_tail")
 """Reasons that tell of no loss: there was nothing to reuse, or all of it was."""
@@ -18,7 +18,8 @@ HEALTHY = ("first_call", "appended", "sub_page_tail")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallRow:
     """One model call. `kind` is `call` (an engine worked), `response_cache` (LangChain answered
-    from its own cache: no engine worked, so nothing of it counts) or `error`.
+    from its own cache: no engine worked, so nothing of it counts), `cancelled` (its stream was left
+    or its task cancelled before the end, so it has no counts) or `error`.
 
     `root` is the run at the top of the tree, `step` LangGraph's, `namespace` the path of subagents
     ("" outside of them). `report` is None where nothing was said about tokens.
@@ -69,6 +70,7 @@ class Totals:
     calls: int = 0
     unknown: int = 0
     response_cache: int = 0
+    cancelled: int = 0
     errors: int = 0
     prompt_tokens: int = 0
     cached_tokens: int = 0
@@ -92,6 +94,7 @@ class Totals:
             calls=self.calls + (row.kind == "call"),
             unknown=self.unknown + (row.kind == "call" and not known),
             response_cache=self.response_cache + (row.kind == "response_cache"),
+            cancelled=self.cancelled + (row.kind == "cancelled"),
             errors=self.errors + (row.kind == "error"),
             prompt_tokens=self.prompt_tokens + (report.prompt_tokens if known and report else 0),
             cached_tokens=self.cached_tokens + (report.cached_tokens if known and report else 0),
@@ -113,6 +116,7 @@ class Totals:
             "calls": self.calls,
             "unknown": self.unknown,
             "response_cache": self.response_cache,
+            "cancelled": self.cancelled,
             "errors": self.errors,
             "prompt_tokens": self.prompt_tokens,
             "cached_tokens": self.cached_tokens,

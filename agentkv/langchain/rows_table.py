@@ -30,6 +30,8 @@ def rows_table(rows: Iterable[CallRow], totals: Totals, *, title: str | None = N
         report = row.report
         if row.kind == "error":
             out.add_row(*where, "", "", "", "", Text(f"failed: {row.error}"))
+        elif row.kind == "cancelled":
+            out.add_row(*where, "", "", "", "", "cancelled")
         elif row.kind == "response_cache":
             out.add_row(*where, "", "", "", "", "answered by LangChain's response cache")
         elif report is None:
@@ -52,6 +54,7 @@ def rows_table(rows: Iterable[CallRow], totals: Totals, *, title: str | None = N
         for count, what in (
             (totals.unknown, "unknown"),
             (totals.response_cache, "from the response cache"),
+            (totals.cancelled, "cancelled"),
             (totals.errors, "failed"),
         )
         if count

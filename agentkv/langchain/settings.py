@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from langchain_core.utils.utils import from_env, secret_from_env
@@ -13,7 +14,7 @@ from agentkv.client.base import Client, Timeouts
 from agentkv.client.errors import InvalidCall
 from agentkv.client.http import HttpClient
 from agentkv.client.inproc import InProcessClient
-from agentkv.client.server import Dialect
+from agentkv.client.server import Dialect, split_url
 from agentkv.engine.config import DEFAULT_MODEL, EngineConfig
 from agentkv.engine.errors import InvalidRequest
 from agentkv.engine.types import SamplingParams
@@ -89,10 +90,21 @@ class Settings(BaseModel):
             )
         if self.engine == "http" and not self.base_url:
             raise ValueError('engine="http" needs base_url (or AGENTKV_BASE_URL).')
+        if not isinstance(self.engine, str) and not hasattr(self.engine, "model_name"):
+            kind = type(self.engine).__name__
+            raise ValueError(f'engine must be "auto", "inproc", "http" or an Engine, got a {kind}.')
         if self.base_url and "@" in self.base_url.partition("://")[2].partition("/")[0]:
             raise ValueError("base_url must not hold a user name or password; use api_key.")
+        if self.base_url:
+            split_url(self.base_url)
+        if self.max_retries < 0:
+            raise ValueError(f"max_retries must be at least 0, got {self.max_retries}.")
         self._config(self.model)
         Timeouts.of(self.timeout)
+        try:
+            self._params(None, {})
+        except InvalidCall as error:
+            raise ValueError(str(error)) from error
         return self
 
     # -- engines ---------------------------------------------------------------------------------
@@ -105,6 +117,13 @@ class Settings(BaseModel):
         return "inproc"
 
     def _config(self, model: str) -> EngineConfig:
+        known = {f.name for f in fields(EngineConfig)} - {"model"}
+        for name in self.engine_options:
+            if name not in known:
+                raise ValueError(
+                    f"engine_options has {name!r}, which is no field of EngineConfig beside the "
+                    f"model (there: {', '.join(sorted(known))})."
+                )
         try:
             return EngineConfig(model=model, **self.engine_options)
         except (InvalidRequest, TypeError) as error:
@@ -179,8 +198,9 @@ class Settings(BaseModel):
             if value is not None:
                 values[name] = value
         most = values.get("max_tokens")
-        if most is not None:
-            values["min_tokens"] = min(values.get("min_tokens", 0), most)
+        least = values.get("min_tokens", 0)
+        if isinstance(most, int) and isinstance(least, int):  # SamplingParams refuses the rest
+            values["min_tokens"] = min(least, most)
         wanted = stop if stop is not None else self.stop
         values["stop"] = (wanted,) if isinstance(wanted, str) else tuple(wanted or ())
         try:
@@ -188,6 +208,16 @@ class Settings(BaseModel):
         except InvalidRequest as error:
             wrong = InvalidCall(str(error))
             wrong.param = error.param
+            raise wrong from error
+
+    def _timeouts(self, kwargs: dict[str, Any]) -> Timeouts:
+        """A call's limits, or the model's; takes its argument out of `kwargs`."""
+        given = kwargs.pop("timeout", None)
+        try:
+            return Timeouts.of(self.timeout if given is None else given)
+        except ValueError as error:
+            wrong = InvalidCall(str(error))
+            wrong.param = "timeout"
             raise wrong from error
 
     def _session(self, run_manager: Any, kwargs: dict[str, Any]) -> str | None:
@@ -262,8 +292,6 @@ def _copied(value: Any, memo: dict[int, Any] | None) -> Any:
 
 def _options(config: EngineConfig) -> dict[str, Any]:
     """The fields of a configuration that are not its default, without the model's name."""
-    from dataclasses import fields
-
     default = EngineConfig()
     return {
         f.name: getattr(config, f.name)

@@ -12,7 +12,7 @@ from langchain_core.language_models.base import LangSmithParams
 from langchain_core.language_models.llms import LLM
 from langchain_core.outputs import Generation, GenerationChunk, LLMResult
 
-from agentkv.client.base import ChatDelta, ChatReply, TextRequest, Timeouts
+from agentkv.client.base import ChatDelta, ChatReply, TextRequest
 from agentkv.client.errors import InvalidCall
 from agentkv.langchain import usage
 from agentkv.langchain.settings import CONFIG, Settings
@@ -40,7 +40,7 @@ class AgentKV(Settings, LLM):
             params=self._params(stop, kwargs),
             session=self._session(run_manager, kwargs),
             salt=self.cache_salt,
-            timeouts=Timeouts.of(kwargs.pop("timeout", None) or self.timeout),
+            timeouts=self._timeouts(kwargs),
         )
         model = kwargs.pop("model", None)
         unknown = [name for name, v in kwargs.items() if name != "stream" and v is not None]

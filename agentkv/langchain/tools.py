@@ -42,8 +42,28 @@ def names_of(tools: Sequence[Mapping[str, Any]]) -> list[str]:
 def _convert(tool: AnyTool) -> dict[str, Any]:
     # `strict` is not passed on: it would rewrite the schema, and so the prompt. The grammar holds
     # the model to the schema either way.
-    given = tool if _is_definition(tool) else convert_to_openai_tool(tool)
-    return canonical_tool(given)  # type: ignore[arg-type]
+    if not _is_definition(tool):
+        tool = (isinstance(tool, Mapping) and _of_schema(tool)) or convert_to_openai_tool(tool)
+    return canonical_tool(tool)  # type: ignore[arg-type]
+
+
+def _of_schema(given: Mapping[str, Any]) -> dict[str, Any] | None:
+    """A tool from a JSON schema without `properties`, of which core would take the name only and
+    allow any arguments; None for what core reads. Raises ValueError for what is no function."""
+    kind = given.get("type")
+    if "properties" in given or kind == "function":
+        return None
+    if not isinstance(given.get("title"), str):
+        if isinstance(kind, str) and kind != "object":
+            raise ValueError(f"type {kind!r} is a tool that another provider runs, not a function.")
+        return None
+    if kind not in (None, "object"):
+        raise ValueError(
+            f"the arguments of a call are an object, and its schema's type is {kind!r}."
+        )
+    schema = {k: v for k, v in given.items() if k not in ("title", "description")}
+    about = {"description": given["description"]} if given.get("description") else {}
+    return {"name": given["title"], **about, "parameters": schema} if schema else None
 
 
 def _is_definition(tool: AnyTool) -> bool:

@@ -37,18 +37,29 @@ class Document:
         return f'<document id="{name}">\n{self.text}\n</document>'
 
 
-def as_documents(values: Iterable[Any] | None) -> tuple[Document, ...]:
+def as_documents(values: Any) -> tuple[Document, ...]:
     """Documents from what callers have: `Document`, plain strings, mappings with `id` and `text`,
-    and LangChain documents (`page_content`, `id`). A text without an id is named by its hash, so
+    and LangChain documents (`page_content`, `id`); one of them alone is a list of one. A text without an id is named by its hash, so
     the same text has the same name in every call. A document that is given twice is taken once;
-    two texts under one id raise ValueError.
+    two texts under one id raise ValueError, and what is no document TypeError.
     """
     seen: dict[str, Document] = {}
-    for value in values or ():
+    for value in _listed(values):
         document = _as_document(value)
         if seen.setdefault(document.id, document) != document:
             raise ValueError(f"two different documents have the id {document.id!r}.")
     return tuple(seen.values())
+
+
+def _listed(values: Any) -> Iterable[Any]:
+    """The values, or the only one: a text is iterable too, and its letters are no documents."""
+    if values is None:
+        return ()
+    if isinstance(values, (str, Document, Mapping)) or hasattr(values, "page_content"):
+        return (values,)
+    if not isinstance(values, Iterable):
+        raise TypeError(f"documents must be a list, got {type(values).__name__}.")
+    return values
 
 
 def _as_document(value: Any) -> Document:
@@ -65,6 +76,6 @@ def _as_document(value: Any) -> Document:
         name = getattr(value, "id", None) or f"doc-{content_hash(text)[:8]}"
         return Document(str(name), text)
     raise TypeError(
-        f"a document is a Document, a string or a mapping with id and text, "
+        f"documents takes a Document, a string, a mapping with id and text, or one of LangChain's, "
         f"got {type(value).__name__}."
     )

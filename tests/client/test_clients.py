@@ -146,6 +146,10 @@ def test_counting(client: Client) -> None:
             ),
             e.InvalidCall,
         ),
+        (
+            ChatRequest(messages=({"role": "user", "content": "half \ud800 a letter"},)),
+            e.InvalidCall,
+        ),
     ],
 )
 def test_errors_are_the_same_class_either_way(
@@ -162,6 +166,9 @@ def test_errors_are_the_same_class_either_way(
     if isinstance(found.value, e.ContextOverflow):
         assert found.value.limit == 2048
         assert (found.value.prompt_tokens or 0) > 2048
+    if "surrogate" in str(found.value):
+        assert "messages[0].content" in str(found.value)
+        assert "half" not in str(found.value).partition("(")[0], "errors quote no prompt"
 
 
 def test_errors_are_core_s_own_classes_too() -> None:

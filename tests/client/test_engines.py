@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from pathlib import Path
 
@@ -39,6 +40,20 @@ def test_clients_of_one_configuration_share_an_engine(config: EngineConfig) -> N
         engine.generate("x")
     assert one.send(REQUEST).report.cached_tokens == 0, "a new one"
     one.close()
+
+
+def test_a_client_that_is_gone_holds_nothing_and_closes_nothing(config: EngineConfig) -> None:
+    """Frameworks copy a model for one call: such copies must not keep an engine for ever, and the
+    next copy wants what the last one left in the cache."""
+    InProcessClient(config).send(REQUEST)
+    gc.collect()
+    last = InProcessClient(config)
+    assert last.send(REQUEST).report.cached_tokens > 0, "the same engine"
+    engine = last.engine
+    last.close()
+    assert config not in engines._entries
+    with pytest.raises(EngineClosed):
+        engine.generate("x")
 
 
 def test_an_engine_of_the_caller_is_never_closed(config: EngineConfig) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -169,6 +170,16 @@ def test_nobody_there() -> None:
     client = HttpClient("http://127.0.0.1:9", max_retries=0)
     with pytest.raises(e.EngineUnavailable, match="agentkv serve"):
         client.send(REQUEST)
+
+
+@pytest.mark.parametrize("dialect", ["auto", "agentkv"])
+def test_no_time_left_is_no_broken_connection(url: str, dialect: Any) -> None:
+    late = replace(REQUEST, timeouts=Timeouts(total=1e-9))
+    client = HttpClient(url, dialect=dialect)
+    with pytest.raises(e.CallTimeout):
+        client.send(late)
+    with pytest.raises(e.CallTimeout):
+        list(client.stream(late))
 
 
 def test_another_thing_answers(url: str) -> None:

@@ -140,6 +140,15 @@ def test_a_clock_in_the_system_message() -> None:
     assert "12:00" in (miss.was or "") and "12:01" in (miss.now or "")
 
 
+def test_the_system_message_in_place_of_the_template_s_own() -> None:
+    """The caller wrote it, so it is no other way of the template to write the same."""
+    own = Part("preamble", "template", "You are a machine. ")
+    for first, then in ((own, SYSTEM), (SYSTEM, own)):
+        s = Session()
+        s.call(prompt(first, user(0, "hi"), GEN))
+        assert reason(s.call(prompt(then, user(1, "ho"), GEN))) == "text_changed"
+
+
 def test_tool_order_and_tool_set() -> None:
     shuffled = Part("tools", "tools", "[beta][alpha][gamma]", items=("beta", "alpha", "gamma"))
     fewer = Part("tools", "tools", "[alpha][gamma]", items=("alpha", "gamma"))

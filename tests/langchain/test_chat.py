@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+import gc
 import json
 import pickle
 import random
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +19,7 @@ from langchain_core.runnables import ConfigurableField
 
 from agentkv.client import Timeouts
 from agentkv.client import errors as e
+from agentkv.engine.errors import EngineClosed
 from agentkv.langchain import AgentKV, ChatAgentKV
 from agentkv.prompt import Document, static, volatile
 from agentkv.report import CacheReport
@@ -26,6 +29,11 @@ if TYPE_CHECKING:
 
 SECRET = "sk-very-secret-0123456789"
 PRIVATE = "The customer's diagnosis is confidential."
+
+
+def find(place: str) -> str:
+    """Find a parcel."""
+    return place
 
 
 @pytest.fixture
@@ -65,6 +73,16 @@ def test_nothing_is_loaded_before_the_first_call() -> None:
         {"timeout": -1},
         {"max_token": 5},
         {"documents": [3]},
+        {"documents": {"policy": "text"}},
+        {"documents": 3},
+        {"engine": 5},
+        {"base_url": "localhost:8080"},
+        {"max_retries": -1},
+        {"max_tokens": -1},
+        {"top_p": 5.0},
+        {"logprobs": 99},
+        {"timeout": float("inf")},
+        {"drop_lines": [""]},
     ],
 )
 def test_wrong_settings_are_refused_at_once(
@@ -192,6 +210,21 @@ def test_configurable_fields(llm: ChatAgentKV) -> None:
     assert got.completion_tokens == 1
 
 
+def test_models_that_are_made_for_one_call_keep_no_engine(tiny_llama_dir: Path) -> None:
+    """Core makes a new model for each call with a configuration of its own."""
+    llm = ChatAgentKV(model=str(tiny_llama_dir), engine_options={"pool_tokens": 2048}, max_tokens=2)
+    changing = llm.configurable_fields(max_tokens=ConfigurableField(id="max_tokens"))
+    for number in (1, 2):
+        config: Any = {"configurable": {"max_tokens": number}}
+        assert report(changing.invoke("Hello there", config)).completion_tokens == number
+    assert report(llm.invoke("Hello there")).cached_tokens > 0, "one engine for all of them"
+    gc.collect()
+    engine = llm._client().engine  # type: ignore[attr-defined]
+    llm.close()
+    with pytest.raises(EngineClosed):
+        engine.generate("x")
+
+
 def test_layout_and_documents_may_change_from_call_to_call(llm: ChatAgentKV) -> None:
     """R15: in one session, in any order; each answer is that of a call by itself."""
     laid = llm.model_copy(update={"session": "changing"})
@@ -249,6 +282,67 @@ def test_parameters_of_a_call(llm: ChatAgentKV) -> None:
         llm.invoke("Hello", temperature=-1)
     with pytest.raises(e.InvalidCall, match="layout"):
         llm.invoke("Hello", layout="fast")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"max_tokens": "5"},
+        {"timeout": 0},
+        {"timeout": -1},
+        {"timeout": "soon"},
+        {"timeout": True},
+        {"documents": [5]},
+        {"documents": {"policy": "text"}},
+        {"documents": iter(["text"])},
+        {"allowed_tools": "find"},
+        {"allowed_tools": [find]},
+    ],
+)
+def test_wrong_arguments_are_named(llm: ChatAgentKV, wrong: dict[str, Any]) -> None:
+    (name,) = wrong
+    for call in (
+        lambda: llm.invoke("Hello", tools=[find], **wrong),
+        lambda: list(llm.stream("Hello", tools=[find], **wrong)),
+    ):
+        with pytest.raises(e.InvalidCall, match=name) as found:
+            call()
+        assert found.value.param == name
+
+
+def test_a_text_model_refuses_the_same(shared: Engine) -> None:
+    llm = AgentKV(model="tiny", engine=shared, max_tokens=2)
+    for wrong in ({"timeout": 0}, {"timeout": "soon"}, {"max_tokens": "5"}):
+        with pytest.raises(e.InvalidCall, match=next(iter(wrong))):
+            llm.invoke("Hello", **wrong)  # type: ignore[arg-type]
+
+
+def test_one_document_is_a_list_of_one(llm: ChatAgentKV) -> None:
+    """A text is iterable too: letter by letter it would be as many documents."""
+    alone = llm.explain("Hello", documents="Open from ten to six.")
+    listed = llm.explain("Hello", documents=["Open from ten to six."])
+    assert alone.messages == listed.messages
+    assert str(alone.messages).count("<document ") == 1
+    made = ChatAgentKV(documents=Document("hours", "Open from ten to six."))
+    assert [d.id for d in made.documents] == ["hours"]
+
+
+def test_lines_may_be_patterns(llm: ChatAgentKV) -> None:
+    head = "x-billing: 1; cch=3f1a0\nThe time is 12:03.\nYou are kind."
+    made = llm.model_copy(
+        update={"drop_lines": ("x-billing:",), "move_lines": (re.compile(r"The time is .*"),)}
+    )
+    checked = ChatAgentKV(drop_lines=["x-billing:"], move_lines=[re.compile(r"The time is .*")])
+    assert (checked.drop_lines, checked.move_lines) == (made.drop_lines, made.move_lines)
+    assert pickle.loads(pickle.dumps(checked)) == checked
+    plan = checked.explain([SystemMessage(head), HumanMessage("Hello")])
+    assert plan.messages[0]["content"] == "You are kind."
+    assert "The time is 12:03." in str(plan.messages[-1]["content"])
+    other = ChatAgentKV(move_lines=[re.compile(r"The time is .*", re.IGNORECASE)])
+    assert (
+        other._identifying_params
+        != ChatAgentKV(move_lines=[re.compile(r"The time is .*")])._identifying_params
+    )
 
 
 def test_an_overlong_prompt_says_both_numbers(llm: ChatAgentKV) -> None:

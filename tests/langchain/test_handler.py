@@ -168,6 +168,37 @@ def test_errors_are_counted_and_quote_nothing() -> None:
     assert "secret" not in json.dumps(r.to_dict()) + drawn(r)
 
 
+def test_a_stream_that_is_left_is_no_error(llm: ChatAgentKV) -> None:
+    async def left() -> None:
+        async for _ in llm.astream("Hello there"):
+            break
+
+    async def cancelled() -> None:
+        async def whole() -> None:
+            async for _ in llm.astream("Hello there", max_tokens=900):
+                begun.set()
+
+        begun = asyncio.Event()
+        task = asyncio.create_task(whole())
+        await begun.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    with cache_report() as r:
+        stream = llm.stream("Hello there")
+        next(stream)
+        stream.close()  # type: ignore[attr-defined]
+        asyncio.run(left())
+        asyncio.run(cancelled())
+        llm.invoke("Hello there")
+    assert [row.kind for row in r.rows] == ["cancelled"] * 3 + ["call"]
+    assert (r.totals.calls, r.totals.cancelled, r.totals.errors) == (1, 3, 0)
+    assert r.to_dict()["totals"]["cancelled"] == 3
+    assert "3 cancelled" in drawn(r)
+    assert "failed" not in drawn(r)
+
+
 def test_text_models_report_by_their_generation_info(shared: Engine) -> None:
     llm = AgentKV(model="tiny", engine=shared, max_tokens=2)
     handler = CacheReportHandler()

@@ -100,6 +100,19 @@ def test_what_is_no_tool_is_refused_with_its_place() -> None:
         assert found.value.param == "tools"
     with pytest.raises(InvalidCall, match="list"):
         to_tools({"name": "f"})  # type: ignore[arg-type]
+    with pytest.raises(InvalidCall, match="another provider"):
+        to_tools([{"type": "web_search_20250305", "name": "web_search"}])
+    with pytest.raises(InvalidCall, match="'array'"):
+        to_tools([{"title": "Tags", "type": "array", "items": {"type": "string"}}])
+
+
+def test_a_schema_without_properties_is_kept() -> None:
+    """Core takes the title alone, which would allow any arguments."""
+    schema = {"type": "object", "additionalProperties": {"type": "integer"}}
+    (got,) = to_tools([{"title": "score", "description": "Points by name.", **schema}])
+    want = {"name": "score", "description": "Points by name.", "parameters": schema}
+    assert got == {"type": "function", "function": want}
+    assert names_of(to_tools([{"title": "ping"}, {"name": "pong"}])) == ["ping", "pong"]
 
 
 def test_strict_changes_no_byte_of_the_tools() -> None:
@@ -309,6 +322,14 @@ def test_schemas_in_other_shapes() -> None:
     assert as_response_format({"type": "json_schema", "name": "answer", "schema": schema}) == want
     assert as_response_format({"type": "json_object"}) == {"type": "json_object"}
     assert as_response_format(None) is None
+    for bare in (
+        {"type": "array", "items": {"type": "integer"}},
+        {"enum": ["yes", "no"]},
+        {"type": "object", "additionalProperties": {"type": "integer"}},
+    ):
+        got = as_response_format({"title": "Told", "description": "What it says.", **bare})
+        told = {"name": "Told", "description": "What it says.", "schema": bare}
+        assert got == {"type": "json_schema", "json_schema": told}
     for wrong in (
         3,
         {"type": "json_schema"},
