@@ -75,15 +75,15 @@ class Requests(Settings):
     model_config = CONFIG
 
     layout: Level = "static_first"
-    documents: tuple[Document, ...] = Field(default=(), repr=False)
+    documents: Sequence[Document] = Field(default=(), repr=False)
     tool_auto_policy: Policy = "auto"
     learn_moves: tuple[str, ...] = ()
     keep_tools: bool = False
     tool_order: Literal["name", "given"] = "name"
     document_order: Literal["session", "given"] = "session"
     pin: bool | float = False
-    drop_lines: tuple[str | re.Pattern[str], ...] = Field(default=(), repr=False)
-    move_lines: tuple[str | re.Pattern[str], ...] = Field(default=(), repr=False)
+    drop_lines: Sequence[str | re.Pattern[str]] = Field(default=(), repr=False)
+    move_lines: Sequence[str | re.Pattern[str]] = Field(default=(), repr=False)
 
     _orders: Memory = PrivateAttr(default_factory=Memory)
     _no_trail: set[str] = PrivateAttr(default_factory=set)
@@ -108,8 +108,8 @@ class Requests(Settings):
 
     @field_validator("drop_lines", "move_lines")
     @classmethod
-    def _check_lines(cls, value: tuple[Rule, ...], info: ValidationInfo) -> tuple[Rule, ...]:
-        return check(value, str(info.field_name))
+    def _check_lines(cls, value: Sequence[Rule], info: ValidationInfo) -> tuple[Rule, ...]:
+        return check(tuple(value), str(info.field_name))
 
     @property
     def _pin_seconds(self) -> float | None:

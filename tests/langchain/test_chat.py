@@ -126,7 +126,7 @@ def test_secrets_and_texts_are_shown_nowhere() -> None:
     made = ChatAgentKV(
         api_key=SECRET,  # type: ignore[arg-type]
         base_url="http://127.0.0.1:9",
-        documents=[Document("d", PRIVATE)],  # type: ignore[arg-type]
+        documents=[Document("d", PRIVATE)],
         cache_salt=SECRET,
         max_retries=0,
     )
@@ -192,7 +192,7 @@ def test_pickle_and_deepcopy(llm: ChatAgentKV, tiny_llama_dir: Path) -> None:
     assert back.engine_options["dtype"] == "float32"
     with back:
         assert back.invoke("Hello").text == llm.invoke("Hello").text
-    http = ChatAgentKV(base_url="http://127.0.0.1:9", documents=["a text"])  # type: ignore[arg-type]
+    http = ChatAgentKV(base_url="http://127.0.0.1:9", documents=["a text"])  # type: ignore[list-item]
     http._client()
     assert pickle.loads(pickle.dumps(http)) == http == copy.deepcopy(http)
     text = AgentKV(model="m", temperature=0.5)
@@ -314,7 +314,7 @@ def test_a_text_model_refuses_the_same(shared: Engine) -> None:
     llm = AgentKV(model="tiny", engine=shared, max_tokens=2)
     for wrong in ({"timeout": 0}, {"timeout": "soon"}, {"max_tokens": "5"}):
         with pytest.raises(e.InvalidCall, match=next(iter(wrong))):
-            llm.invoke("Hello", **wrong)  # type: ignore[arg-type]
+            llm.invoke("Hello", **wrong)
 
 
 def test_one_document_is_a_list_of_one(llm: ChatAgentKV) -> None:
@@ -323,7 +323,7 @@ def test_one_document_is_a_list_of_one(llm: ChatAgentKV) -> None:
     listed = llm.explain("Hello", documents=["Open from ten to six."])
     assert alone.messages == listed.messages
     assert str(alone.messages).count("<document ") == 1
-    made = ChatAgentKV(documents=Document("hours", "Open from ten to six."))
+    made = ChatAgentKV(documents=Document("hours", "Open from ten to six."))  # type: ignore[arg-type]
     assert [d.id for d in made.documents] == ["hours"]
 
 

@@ -59,7 +59,7 @@ def test_nothing_private_reaches_a_trace(
         max_tokens=2,
         cache_salt=SALT,
         session="s",
-        documents=[Document("d", TEXT * 3)],  # type: ignore[arg-type]
+        documents=[Document("d", TEXT * 3)],
         **to,
     ) as llm:
         config: Any = {"callbacks": [tracer]}

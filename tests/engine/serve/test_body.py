@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -130,7 +131,7 @@ def test_a_field_out_of_range_is_named_as_the_request_names_it() -> None:
         ({"return_logprob": True, "top_logprobs_num": 99}, "top_logprobs_num"),
     ):
         asked = generate(**fields)
-        assert named(lambda asked=asked: generate_params(asked, 100)) == name
+        assert named(partial(generate_params, asked, 100)) == name
 
 
 def test_fields_reach_the_sampling_parameters() -> None:
