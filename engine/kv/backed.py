@@ -162,6 +162,15 @@ class BackedTree(RadixTree):
         slots = np.concatenate(parts) if parts else _NONE
         return start, start + len(slots), slots
 
+    def on_disk(self, node: BackedNode) -> bool:
+        """Whether all that leads to the end of `node` is there."""
+        walk: Node | None = node
+        while isinstance(walk, BackedNode):
+            if walk.back[DISK] is None:
+                return False
+            walk = walk.parent
+        return True
+
     def ids_to(self, node: Node) -> tuple[Namespace, IntArray]:
         """Namespace and token ids of the whole prefix that ends with `node`."""
         path = node.path()

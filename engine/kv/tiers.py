@@ -179,6 +179,8 @@ class Tiers:
         self._storable = storable
         self._numbers = itertools.count()
         self._to_store: list[tuple[Namespace, IntArray]] = []
+        self._continues = False
+        """The first of them goes on where the store under way ends."""
         self._spaces: dict[str, Namespace] = {}
         """Namespaces of which the tree knows something on disk, by the disk's name for them."""
         self._sampled = float("-inf")
@@ -228,11 +230,10 @@ class Tiers:
         count = 0
         for leaf in leaves:
             namespace, ids = self.tree.ids_to(leaf)
-            if not self._storable(namespace):
+            self.seen(namespace, ids)
+            if not self._storable(namespace) or self.tree.on_disk(leaf):
                 continue
             count += 1
-            for start, end in self.tree.missing(HOST, namespace, ids):
-                self._save_now(namespace, ids[:end], start)
             self._to_store.append((namespace, ids))
         return count
 
@@ -269,6 +270,7 @@ class Tiers:
         """Device and host were emptied; what is on disk stays, and is found again."""
         self._spaces.clear()
         self._to_store.clear()
+        self._continues = False
         self._return_freed()
         if self.disk:
             self.mover.flushed()
@@ -422,6 +424,8 @@ class Tiers:
             self._shrink_disk()
         else:
             self.counts[DISK].failed += 1
+            if self._continues and self._to_store:
+                self._to_store.pop(0)
         tree.unhold(transfer.hold)
         self.work()
 
@@ -532,11 +536,11 @@ class Tiers:
         self.moving_pages += len(host) // self._page
         self.mover.move(transfer, self._saved)
 
-    def _save_now(self, namespace: Namespace, ids: IntArray, start: int) -> None:
+    def _save_now(self, namespace: Namespace, ids: IntArray, start: int) -> bool:
         host = self._take_host(len(ids) - start)
         if host is None:
             self.counts[HOST].skipped += len(ids) - start
-            return
+            return False
         match = self.tree.match(namespace, ids)
         lock = self.tree.lock_unused(namespace, match)
         self.mover.save_now(self.tree.slots(lock)[start : len(ids)], host)
@@ -544,17 +548,23 @@ class Tiers:
         self._free_host(left)
         self.counts[HOST].stored += len(ids) - start - len(left)
         self._free_device(self.tree.unlock(lock))
+        return True
 
     def _store(self, namespace: Namespace, ids: IntArray) -> None:
-        """Write what of a prefix is on the host and not on disk yet: its last gapless stretch."""
+        """Write what of a prefix is not on disk yet, at most `most_stored` tokens of it; the rest comes
+        next, unless this fails."""
         tree = self.tree
+        more = self._bring_down(namespace, ids)
         start, end, slots = tree.storable(namespace, ids)
         if end <= start:
             return
         if end - start > self.most_stored:
             end = start + max(self._page, self.most_stored - self.most_stored % self._page)
             slots = slots[: end - start]
+            more = True
+        if more:
             self._to_store.insert(0, (namespace, ids))
+        self._continues = more
         prefix = ids[:end].copy()
         hold = tree.hold(namespace, prefix)
         if hold is None:
@@ -569,6 +579,35 @@ class Tiers:
             hold=hold,
         )
         self.mover.move(transfer, self._stored)
+
+    def _bring_down(self, namespace: Namespace, ids: IntArray) -> bool:
+        """Files are written from the host, each behind the one with the tokens before it: copy there what
+        of a prefix is in the pool only, such as the beginning that all prompts share and that never
+        leaves. As much as one file takes, and half the host; returns whether more is left."""
+        tree = self.tree
+        on_disk = tree.missing(DISK, namespace, ids)
+        gaps = [
+            (max(a, c), min(b, d))
+            for a, b in tree.missing(HOST, namespace, ids)
+            for c, d in on_disk
+            if max(a, c) < min(b, d)
+        ]
+        if not gaps:
+            return False
+        hold = tree.hold(namespace, ids)
+        if hold is None:
+            return False
+        page = self._page
+        most = max(page, min(self.most_stored, self.host_pages.total * page // 2) // page * page)
+        for start, end in gaps:
+            upto = min(end, start + most)
+            if not self._save_now(namespace, ids[:upto], start):
+                break
+            most -= upto - start
+            if most <= 0:
+                break
+        tree.unhold(hold)
+        return (start, upto) != gaps[-1]
 
     def _queue_store(self, namespace: Namespace, ids: IntArray) -> None:
         if not self.disk or not self._storable(namespace):

@@ -1,0 +1,67 @@
+"""What stands before a prefix that leaves the pool goes to disk with it, and a save reaches all there is."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from agentkv.engine.types import SamplingParams
+
+if TYPE_CHECKING:
+    from agentkv.engine import Engine
+
+Make = Callable[..., "Engine"]
+ONE = SamplingParams(max_tokens=1)
+HEAD = [1 + i % 200 for i in range(32)]
+
+
+def prompts(count: int, tail: int) -> list[list[int]]:
+    """They share a head, which therefore never leaves the pool."""
+    return [HEAD + [1 + (i * 37 + j * (i + 3)) % 250 for j in range(tail)] for i in range(count)]
+
+
+@pytest.mark.parametrize("page", [1, 16])
+def test_tails_go_to_disk_though_their_head_stays_in_the_pool(
+    make_engine: Make, tmp_path: Path, page: int
+) -> None:
+    engine = make_engine(
+        pool_tokens=640, page_size=page, host_cache="2MiB", disk_cache=str(tmp_path)
+    )
+    for prompt in prompts(12, 96):
+        engine.generate(prompt, ONE)
+    end = time.monotonic() + 10
+    while True:
+        tiers: dict[str, Any] = engine.stats()["tiers"]
+        if tiers["disk"]["stored_tokens_total"] >= tiers["host"]["stored_tokens_total"] > 96:
+            break
+        assert time.monotonic() < end, tiers
+        time.sleep(0.01)
+    engine.check()
+
+
+@pytest.mark.parametrize("page", [1, 16])
+def test_closing_writes_more_than_host_memory_holds(
+    make_engine: Make, tmp_path: Path, page: int
+) -> None:
+    settings: dict[str, Any] = {
+        "pool_tokens": 4096,
+        "page_size": page,
+        "host_cache": "100KiB",
+        "disk_cache": str(tmp_path),
+        "load_policy": "always",
+    }
+    asked = prompts(16, 160)
+    engine = make_engine(**settings)
+    for prompt in asked:
+        engine.generate(prompt, ONE)
+    assert engine.stats()["tiers"]["host"]["capacity_tokens"] < 16 * 160 // 2
+    engine.close()
+    again = make_engine(**settings)
+    for prompt in asked:
+        facts = again.generate(prompt, ONE).cache
+        assert facts.prompt_tokens - facts.cached_tokens <= page
+    assert again.save() == 0
