@@ -33,6 +33,9 @@ from agentkv.engine.types import IntArray
 
 log = logging.getLogger("agentkv.engine")
 
+WARN_SECONDS = 10.0
+"""Between two messages about transfers that failed."""
+
 CHUNK_BYTES = 16 << 20
 """Read from disk and copied at a time."""
 
@@ -64,6 +67,8 @@ class PoolMover:
         self._epoch = 0
         self._numbers = itertools.count()
         self._chores: deque[Callable[[], None]] = deque()
+        self._quiet_until = float("-inf")
+        self._unsaid = 0
         if disk is not None:
             disk.later = self._later
         self._thread = threading.Thread(target=self._run, name="agentkv-mover", daemon=True)
@@ -197,7 +202,7 @@ class PoolMover:
                 except Exception as problem:
                     error = problem
                     if not isinstance(problem, StoreMiss):
-                        log.warning("a %s between tiers failed: %s", transfer.kind, problem)
+                        self._warn(transfer.kind, problem)
 
                 def end(
                     transfer: Transfer = transfer,
@@ -209,6 +214,16 @@ class PoolMover:
                         done(transfer, error)
 
                 self._post(end)
+
+    def _warn(self, kind: str, problem: Exception) -> None:
+        """A disk that is full fails hundreds of transfers a minute, and all in the same way."""
+        now = time.monotonic()
+        if now < self._quiet_until:
+            self._unsaid += 1
+            return
+        more = f" (and {self._unsaid} more since the last message)" if self._unsaid else ""
+        self._quiet_until, self._unsaid = now + WARN_SECONDS, 0
+        log.warning("a %s between tiers failed: %s%s", kind, problem, more)
 
     def _transfer(self, transfer: Transfer, after: Event | None) -> None:
         if transfer.kind == "save":

@@ -219,3 +219,30 @@ def test_a_throttled_disk_is_declined_and_used_again_when_it_is_fast(
         assert time.monotonic() < end
         time.sleep(0.02)
     settled(engine)
+
+
+def test_a_disk_that_stays_full_is_reported_now_and_then(
+    make_engine: MakeEngine,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    engine = make_engine(pool_tokens=POOL, page_size=16, disk_cache=str(tmp_path))
+    lower = engine._core.lower
+    assert lower is not None
+    full = OSError(errno.ENOSPC, "No space left on device")
+    monkeypatch.setattr(
+        "agentkv.engine.kv.disk.os.fsync", lambda handle: (_ for _ in ()).throw(full)
+    )
+    for seed in range(4):
+        engine.generate(prompt(seed, 100), GREEDY)
+        engine.save()
+        settled(engine)
+    assert engine.stats()["tiers"]["disk"]["failed_transfers_total"] >= 3
+    said = [r.getMessage() for r in caplog.records if "between tiers failed" in r.getMessage()]
+    assert len(said) == 1 and "No space left" in said[0]
+    lower.mover._quiet_until = 0.0
+    engine.generate(prompt(9, 100), GREEDY)
+    engine.save()
+    settled(engine)
+    assert "more since the last message" in caplog.text
