@@ -450,7 +450,7 @@ class Engine:
             ("model", self.fingerprint),
             ("dtype", self.dtype_name),
             ("kv", self.kv_dtype_name),
-            *((("attention", mark),) if mark is not None else ()),
+            ("attention", mark),
             *((("ranks", self.config.tensor_parallel),) if self.config.tensor_parallel > 1 else ()),
             ("salt", salt),
         )

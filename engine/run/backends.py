@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     from agentkv.engine.run.device_runner import DeviceRunner
 
 
+CPU_MARK = "cpu-2"
+"""Another number when the CPU's attention adds up in another order than before."""
+
+
 def attention_name(config: EngineConfig, device: Device | None) -> str:
     """`cpu`, `triton` or `flashinfer`. Raises `InvalidRequest` for what cannot be."""
     name = config.attention
@@ -57,15 +61,15 @@ def attention_name(config: EngineConfig, device: Device | None) -> str:
     return name
 
 
-def attention_mark(name: str, *, deterministic: bool) -> str | None:
-    """What the cache's namespace says of it; None for the CPU's own, which was there first.
+def attention_mark(name: str, *, deterministic: bool) -> str:
+    """What the cache's namespace says of it.
 
     Backends add up in different orders, so from the second layer on they write K and V that differ in
     the last bits. A warm answer must be the cold one's: a prefix on disk that another backend wrote
     would break that after a restart. The deterministic way is one of its own, for the same reason.
     """
     if name == "cpu":
-        return None
+        return CPU_MARK
     return f"{name}-deterministic" if deterministic else name
 
 

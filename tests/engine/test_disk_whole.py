@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from agentkv.engine.kv.disk import DiskStore
 from agentkv.engine.types import SamplingParams
 
 if TYPE_CHECKING:
@@ -65,3 +66,29 @@ def test_closing_writes_more_than_host_memory_holds(
         facts = again.generate(prompt, ONE).cache
         assert facts.prompt_tokens - facts.cached_tokens <= page
     assert again.save() == 0
+
+
+@pytest.mark.parametrize("page", [1, 16])
+def test_a_prefix_that_is_larger_than_the_disk_is_written_once(
+    make_engine: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, page: int
+) -> None:
+    """Its last file is the first that a full disk lets go of: it must not be written again at once."""
+    monkeypatch.setattr(DiskStore, "group_bytes", 16 << 10)
+    engine = make_engine(
+        pool_tokens=2048,
+        page_size=page,
+        host_cache="1MiB",
+        disk_cache=str(tmp_path),
+        disk_size="60KiB",
+    )
+    engine.generate(prompts(1, 480)[0], ONE)
+    assert engine.save() == 1
+    end = time.monotonic() + 10
+    tiers = engine._core.scheduler.cache.tiers
+    assert tiers is not None
+    while engine._worker.ask(lambda: tiers.busy):
+        assert time.monotonic() < end, "it is written over and over"
+        time.sleep(0.01)
+    stored = engine.stats()["tiers"]["disk"]["stored_tokens_total"]
+    assert 128 < stored < 512
+    engine.check()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -26,6 +28,14 @@ def push_out(engine: Engine) -> None:
     """Fill the pool with prompts of no use to anybody."""
     for seed in range(900, 903):
         engine.generate(prompt(seed, POOL - 16), SamplingParams(max_tokens=1, temperature=0.0))
+
+
+def wait_for(engine: Engine, tier: str, tokens: int) -> None:
+    """Until so many tokens are in a tier."""
+    end = time.monotonic() + 10
+    while engine.stats()["tiers"][tier]["tokens"] < tokens:
+        assert time.monotonic() < end
+        time.sleep(0.01)
 
 
 def answer(out: Any) -> tuple[Any, ...]:
@@ -279,3 +289,48 @@ def test_the_host_tier_as_a_multiple_of_the_pool(make_engine: MakeEngine) -> Non
     for wrong in ("x", "-1x", "nanx", "1e9x", "2y"):
         with pytest.raises(InvalidRequest, match="host_cache"):
             make_engine(pool_tokens=POOL, host_cache=wrong)
+
+
+@pytest.mark.parametrize("page", [1, 16])
+def test_what_calls_share_is_written_through_though_their_ends_are_new(
+    make_engine: MakeEngine, page: int
+) -> None:
+    engine = make_engine(
+        pool_tokens=1024, page_size=page, host_cache="1MiB", host_write="through"
+    )
+    shared = prompt(1, 96)
+    for seed in range(2, 6):
+        engine.generate([*shared, *prompt(seed, 40)], GREEDY)
+    wait_for(engine, "host", 96)
+    assert engine.stats()["tiers"]["host"]["stored_tokens_total"] < 96 + 16
+
+
+def test_a_save_that_goes_on_when_calls_have_ended_does_not_empty_the_cache(
+    make_engine: MakeEngine, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It locks what it copies."""
+    engine = make_engine(
+        pool_tokens=1024,
+        page_size=16,
+        host_cache="1MiB",
+        host_write="through",
+        host_write_hits=1,
+        check_invariants=False,
+    )
+    lower = engine._core.lower
+    assert lower is not None
+    down, may = lower.mover.copies.down, threading.Event()
+
+    def slow(*arguments: Any) -> None:
+        assert may.wait(30)
+        down(*arguments)
+
+    lower.mover.copies.down = slow  # type: ignore[method-assign]
+    for _ in range(3):
+        out = engine.generate(prompt(1, 97), SamplingParams(max_tokens=1))
+    assert engine.stats()["locked_tokens"] == 96
+    may.set()
+    assert out.cache.cached_tokens == 96
+    assert not [r for r in caplog.records if r.levelno >= logging.ERROR]
+    wait_for(engine, "host", 96)
+    engine.check()

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from agentkv.engine.attention.base import AttentionSpec
 from agentkv.engine.attention.cpu import CpuAttention
 from agentkv.engine.attention.probe import row_rule
-from agentkv.engine.attention.tiles import TILE, RowRule
+from agentkv.engine.attention.tiles import TILE, FusedRule, RowRule
 from agentkv.engine.kv.pool import SLOT_PAD, KVPool
 from agentkv.kernels.paged_attention import paged_attention
 
@@ -54,7 +54,16 @@ def tables(parts: list[tuple[int, int, str]], seed: int) -> tuple[Any, Any, Any]
 
 
 @pytest.mark.parametrize(
-    "rule", [RowRule(4), RowRule(1), RowRule(16, fixed=True)], ids=["step4", "step1", "fixed"]
+    "rule",
+    [
+        RowRule(4),
+        RowRule(1, fused=FusedRule(1)),
+        RowRule(16, fused=FusedRule(1, narrow=(64, 128))),
+        RowRule(4, fused=None),
+        RowRule(1, fused=None),
+        RowRule(16, fixed=True, fused=None),
+    ],
+    ids=["step4", "step1", "narrow", "products-step4", "products-step1", "products-fixed"],
 )
 @given(
     parts=st.lists(sequence, min_size=1, max_size=6),
@@ -161,8 +170,9 @@ def test_a_tile_that_several_sequences_share_is_read_once() -> None:
     )
     kv = (np.arange(9) * (2 * TILE + 1)).astype(np.int32)
     plan = CpuAttention().plan(np.arange(9, dtype=np.int32), kv, slots)
-    (block,) = plan.blocks(spec.sliding_window, spec.group)
-    assert len(block.tiles) == 2 + 8
+    (block,) = plan.blocks(spec)
+    assert [(t.lo, t.hi, t.count) for t in block.tiles if t.hi - t.lo > 1] == [(0, 8, 2)]
+    assert len(block.tiles) == 1 + 8
 
 
 def test_pool_is_finite_lazy_and_padded() -> None:

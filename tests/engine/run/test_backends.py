@@ -14,7 +14,7 @@ from agentkv.engine.config import EngineConfig
 from agentkv.engine.device import find_device
 from agentkv.engine.errors import InvalidRequest
 from agentkv.engine.model.config import ModelConfig
-from agentkv.engine.run.backends import attention_mark, attention_name
+from agentkv.engine.run.backends import CPU_MARK, attention_mark, attention_name
 from agentkv.engine.run.sizing import device_pool_tokens, step_bytes
 from tests.engine.run.fake_device import FakeDevice
 
@@ -92,10 +92,10 @@ def test_namespaces_tell_apart_who_wrote_what(make_engine: Make) -> None:
         attention_mark(name, deterministic=fixed)
         for name, fixed in [("cpu", False), ("cpu", True), ("triton", False), ("triton", True)]
     ]
-    assert marks == [None, None, "triton", "triton-deterministic"]
+    assert marks == [CPU_MARK, CPU_MARK, "triton", "triton-deterministic"]
     plain = make_engine()._namespace("s")
     kernels = make_engine(attention="triton")._namespace("s")
-    assert ("attention", "triton") in kernels and set(plain) < set(kernels)
+    assert set(plain) ^ set(kernels) == {("attention", CPU_MARK), ("attention", "triton")}
 
 
 def test_a_server_says_what_computes(make_engine: Make, serve: Callable[..., str]) -> None:

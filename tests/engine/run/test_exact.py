@@ -86,6 +86,18 @@ def test_chunked_prefill_is_exact(bench: Bench, cuts: list[int]) -> None:
         assert torch.equal(got, bench.cold[low:high]), (low, high)
 
 
+def test_long_context_is_exact(bench: Bench) -> None:
+    ids = bench.random_ids(1300)
+    slots = bench.scattered(1300)
+    cold = bench.forward((ids, 0, np.arange(17, 1317)))
+    for low, high in pairwise([0, 90, 700, 1000, 1299, 1300]):
+        assert torch.equal(bench.forward((ids[low:high], low, slots)), cold[low:high])
+    neighbour = np.arange(300, 900)
+    bench.forward((bench.ids, 0, neighbour))
+    both = bench.forward((bench.ids[:1], 330, neighbour), (ids[1299:], 1299, slots))
+    assert torch.equal(both[1], cold[1299])
+
+
 def test_decode_one_by_one_is_exact(bench: Bench) -> None:
     slots = np.arange(500, 900)
     bench.forward((bench.ids[:250], 0, slots))

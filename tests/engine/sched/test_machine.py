@@ -241,9 +241,18 @@ class TieredMachine(SchedulerMachine):
         write=st.sampled_from(["back", "through"]),
         least=st.sampled_from([1, 16]),
         groups=st.sampled_from([1, 3, 1000]),
+        file=st.sampled_from([16, 4096]),
     )
     def start(
-        self, page: int, budget: int, host: int, disk: bool, write: str, least: int, groups: int
+        self,
+        page: int,
+        budget: int,
+        host: int,
+        disk: bool,
+        write: str,
+        least: int,
+        groups: int,
+        file: int,
     ) -> None:
         tiers.LEAST_LOAD = least
         self.now = 0.0
@@ -253,7 +262,7 @@ class TieredMachine(SchedulerMachine):
             vocab=5,
             cache={"eviction": POLICIES["role"], "clock": lambda: self.now},
             host_pages=host,
-            tiers={"disk": disk, "write": write, "hits": 1},
+            tiers={"disk": disk, "write": write, "hits": 1, "most_stored": file},
             max_batch_tokens=budget,
             max_running=4,
         )

@@ -101,7 +101,7 @@ def test_the_last_calls_come_first(live: Live) -> None:
     assert found[1]["session"] == "one" and found[1]["cached_tokens"] > 20
     assert found[1]["miss"]["reason"] == "text_changed"
     assert [c["request_id"] for c in calls(live, "?limit=1")] == [both]
-    for bad in ("0", "-1", "1025", "many", "٣"):
+    for bad in ("0", "-1", "1025", "many", "٣", "0000000011025", "000000001" + "0" * 5000):
         reply = live.get(f"/agentkv/calls?limit={bad}")
         assert reply.status_code == 400 and "1 to 1024" in reply.json()["error"]["message"]
 
