@@ -106,6 +106,8 @@ class Core:
             self.scheduler.submit(sequel.request)
 
     def abort(self, call: Call) -> None:
+        if self.calls.get(call.id) is not call:
+            return  # it ended, or failed, before this was carried out
         call.aborted = True
         for sequel in call.sequels:
             if not sequel.done:
@@ -320,10 +322,12 @@ class Core:
 
     def _check_idle(self) -> None:
         """With nothing running, every page is free or evictable; if not, say so and start afresh."""
-        locked = self.scheduler.cache.tree.locked_tokens
+        cache = self.scheduler.cache
+        locked = cache.tree.locked_tokens
+        moves = cache.tiers is not None and cache.tiers.locks  # goes on when calls have ended
         try:
             self.scheduler.check()
-            if locked:
+            if locked and not moves:
                 raise TreeError(f"{locked} tokens locked when idle")
         except TreeError:
             log.exception("the KV account is wrong; the cache is emptied")

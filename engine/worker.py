@@ -164,7 +164,10 @@ class Worker:
         error.__cause__ = self._dead
         # Calls that had not started end with the others; questions get their answer.
         for command in self._take():
-            command()
+            try:
+                command()
+            except Exception:  # the calls must be told all the same
+                log.exception("a command failed while the engine closed")
         work.shut_down(error, self._take)
 
     def _take(self) -> deque[Command]:

@@ -194,9 +194,9 @@ class Tiers:
     def used(self, namespace: Namespace, ids: IntArray) -> None:
         """A prefix on the device was used or published: copy down what has earned it."""
         if self.write == "through":
-            for start, end in self.tree.missing(HOST, namespace, ids):
-                if self._hits(namespace, ids[:end]) >= self.hits:
-                    self._save(namespace, ids[:end], start)
+            earned = self._earned(namespace, ids)
+            for start, end in self.tree.missing(HOST, namespace, ids[:earned]):
+                self._save(namespace, ids[:end], start)
         self.work()
 
     def work(self) -> None:
@@ -213,6 +213,11 @@ class Tiers:
         """Whether anything is under way, or waits to be written."""
         return bool(self.transfers or self._to_store)
 
+    @property
+    def locks(self) -> bool:
+        """Whether a transfer under way locks tokens on the device."""
+        return any(t.lock is not None for t in self.transfers.values())
+
     def store_all(self) -> int:
         """Queue everything that is on device or host for the disk. Returns the prefixes queued."""
         if not self.disk:
@@ -228,13 +233,15 @@ class Tiers:
             )
         ]
         count = 0
+        queued = {(namespace, ids.tobytes()) for namespace, ids in self._to_store}
         for leaf in leaves:
             namespace, ids = self.tree.ids_to(leaf)
             self.seen(namespace, ids)
             if not self._storable(namespace) or self.tree.on_disk(leaf):
                 continue
             count += 1
-            self._to_store.append((namespace, ids))
+            if (namespace, ids.tobytes()) not in queued:
+                self._to_store.append((namespace, ids))
         return count
 
     # -- up
@@ -424,8 +431,9 @@ class Tiers:
             self._shrink_disk()
         else:
             self.counts[DISK].failed += 1
-            if self._continues and self._to_store:
-                self._to_store.pop(0)
+        # What did not stay (the disk is too small for it) would be written over and over.
+        if self._continues and self._to_store and not tree.on_disk(transfer.hold):
+            self._to_store.pop(0)
         tree.unhold(transfer.hold)
         self.work()
 
@@ -624,8 +632,14 @@ class Tiers:
             if len(slots):
                 self.mover.free_disk(slots)
 
-    def _hits(self, namespace: Namespace, ids: IntArray) -> int:
-        return self.tree.match(namespace, ids).node.hits
+    def _earned(self, namespace: Namespace, ids: IntArray) -> int:
+        """How many tokens of a prefix were used often enough: what comes behind, such as the last
+        answer, seldom was. Who uses a node uses those above it."""
+        match = self.tree.match(namespace, ids)
+        node, end = match.node, match.length
+        while node.parent is not None and node.hits < self.hits:
+            node, end = node.parent, node.start
+        return end if node.parent is not None else 0
 
     def _take_host(self, tokens: int) -> IntArray | None:
         """Host slots for `tokens` tokens, evicting there if need be; None when it cannot be."""

@@ -92,3 +92,17 @@ def test_a_prefix_that_is_larger_than_the_disk_is_written_once(
     stored = engine.stats()["tiers"]["disk"]["stored_tokens_total"]
     assert 128 < stored < 512
     engine.check()
+
+
+def test_saving_twice_queues_a_prefix_once(make_engine: Make, tmp_path: Path) -> None:
+    engine = make_engine(pool_tokens=1024, page_size=16, disk_cache=str(tmp_path))
+    for prompt in prompts(4, 96):
+        engine.generate(prompt, ONE)
+    tiers = engine._core.scheduler.cache.tiers
+    assert tiers is not None
+
+    def save() -> tuple[list[int], int]:
+        """Before the first of them is begun."""
+        return [tiers.store_all() for _ in range(3)], len(tiers._to_store)
+
+    assert engine._worker.ask(save) == ([4, 4, 4], 4)

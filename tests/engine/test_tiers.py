@@ -295,9 +295,7 @@ def test_the_host_tier_as_a_multiple_of_the_pool(make_engine: MakeEngine) -> Non
 def test_what_calls_share_is_written_through_though_their_ends_are_new(
     make_engine: MakeEngine, page: int
 ) -> None:
-    engine = make_engine(
-        pool_tokens=1024, page_size=page, host_cache="1MiB", host_write="through"
-    )
+    engine = make_engine(pool_tokens=1024, page_size=page, host_cache="1MiB", host_write="through")
     shared = prompt(1, 96)
     for seed in range(2, 6):
         engine.generate([*shared, *prompt(seed, 40)], GREEDY)
@@ -325,7 +323,7 @@ def test_a_save_that_goes_on_when_calls_have_ended_does_not_empty_the_cache(
         assert may.wait(30)
         down(*arguments)
 
-    lower.mover.copies.down = slow  # type: ignore[method-assign]
+    lower.mover.copies.down = slow  # type: ignore[assignment, method-assign]
     for _ in range(3):
         out = engine.generate(prompt(1, 97), SamplingParams(max_tokens=1))
     assert engine.stats()["locked_tokens"] == 96

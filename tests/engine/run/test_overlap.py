@@ -334,3 +334,25 @@ def test_what_leaves_the_pool_does_not_wait_for_the_step_that_runs(
     assert lower.stats()["host"]["loaded_tokens_total"] >= 80
     assert marks and all(marks)
     device.check()
+
+
+def test_an_abort_that_comes_as_a_call_fails_ends_it_once(
+    make_engine: Make, device: FakeDevice
+) -> None:
+    engine = make_engine()
+    runner = engine._core.parts.ahead
+    assert runner is not None
+    launch = runner.launch
+
+    def failing(batch: Any, before: Any = None) -> Any:
+        engine.abort(stream.request_id)  # is carried out behind this step
+        raise RuntimeError("out of memory")
+
+    runner.launch = failing  # type: ignore[method-assign]
+    stream = engine._worker.ask(lambda: engine.stream(ids(30, 2), settings()))
+    with pytest.raises(EngineError, match="out of memory"):
+        stream.result(60)
+    runner.launch = launch  # type: ignore[method-assign]
+    stats = engine.stats()
+    assert stats["requests_total"] == stats["aborted_total"] == 0
+    assert stream._events.empty(), "nothing comes behind the error"
