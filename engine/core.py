@@ -272,7 +272,7 @@ class Core:
 
     def _sampled(self, sequel: Sequel, now: float) -> None:
         """A token came: emit its text, and end the choice where a stop string stands."""
-        if sequel.done:
+        if sequel.done or sequel.request.id not in self._sequels:  # its call failed in this step
             return
         sequel.call.token_came(now)
         self.counters.generation_tokens += 1
