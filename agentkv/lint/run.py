@@ -205,7 +205,10 @@ def _told(result: FileResult, *, named: bool) -> FileResult:
         return result
     from msgspec.structs import replace
 
-    return replace(result, skipped="not a kind of file that holds prompts")
+    why = "not a kind of file that holds prompts"
+    if result.path == "-":
+        why = "its name is needed to know what it is (--stdin-filename app.py)"
+    return replace(result, skipped=why)
 
 
 def _analyse_all(

@@ -172,7 +172,10 @@ def load(path: str, *, format: str | None = None) -> Call:
                     f"{name} holds more than one request: name one by its line, as in {name}:2."
                 )
     if line is not None:
-        raise NoSuchRequest(f"{name} has no request on line {line}.")
+        told = next((p.why for p in problems.first if p.line == line), "")
+        if line == 0:
+            told = "lines count from 1"
+        raise NoSuchRequest(f"{name} has no request on line {line}{told and f': {told}'}.")
     if found is None:
         why = f" ({problems.first[0]})" if problems.first else ""
         raise NoSuchRequest(f"{name} holds no request that can be read{why}.")

@@ -11,7 +11,7 @@ import pytest
 from agentkv.lint.config import Config, ConfigError
 from agentkv.lint.discover import PathMissing
 from agentkv.lint.result import Reported, total
-from agentkv.lint.run import lint, lint_paths, lint_source
+from agentkv.lint.run import Stdin, lint, lint_paths, lint_source
 from agentkv.lint.source import Source
 
 Project = Callable[[dict[str, str]], Path]
@@ -68,6 +68,11 @@ def test_a_named_file_that_nobody_knows_is_told(project: Project) -> None:
     assert [f.skipped for f in lint(root / "notes.rst").skipped] == [
         "not a kind of file that holds prompts"
     ]
+
+
+def test_a_text_without_a_name_is_asked_for_one() -> None:
+    (result,) = lint_paths([], Config(cache=False), stdin=Stdin("import openai\n", "-")).skipped
+    assert "--stdin-filename" in str(result.skipped)
 
 
 def test_processes_change_nothing(project: Project, texts: Any, monkeypatch: Any) -> None:

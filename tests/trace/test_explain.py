@@ -184,8 +184,12 @@ def test_a_request_is_a_file_or_a_line_of_one(tmp_path: Path) -> None:
     assert load(f"{two}:3").model == "n"
     with pytest.raises(NoSuchRequest, match="more than one request"):
         load(str(two))
-    with pytest.raises(NoSuchRequest, match="no request on line 2"):
+    with pytest.raises(NoSuchRequest, match="no request on line 2: not JSON"):
         load(f"{two}:2")
+    with pytest.raises(NoSuchRequest, match="no request on line 0: lines count from 1"):
+        load(f"{two}:0")
+    with pytest.raises(NoSuchRequest, match=r"no request on line 9\."):
+        load(f"{two}:9")
     (tmp_path / "bad.json").write_text("{")
     with pytest.raises(NoSuchRequest, match="no request that can be read"):
         load(str(tmp_path / "bad.json"))

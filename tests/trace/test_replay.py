@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentkv.trace.caches.choose import cache_model, names
+from agentkv.trace.caches.radix import POLICIES
 from agentkv.trace.call import Call, Part, Piece, Where
 from agentkv.trace.render import Renderer
 from agentkv.trace.replay import Replay, curve, split
@@ -165,3 +168,10 @@ def test_every_target_has_a_model_and_sizes_only_where_they_mean_something() -> 
         cache_model("openai", size=100)
     with pytest.raises(ValueError, match="unknown target"):
         cache_model("nobody")
+
+
+def test_policies_of_the_documentation_exist() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "trace.md").read_text("utf-8")
+    named = [n for m in re.finditer(r"--policy ([\w,]+)", text) for n in m[1].split(",")]
+    assert named
+    assert set(named) <= set(POLICIES)

@@ -14,6 +14,8 @@ from agentkv.lint.spot import effective
 
 _DOCUMENT_WORDS = 200
 _LEAST = 1.0
+_HIDDEN = 20.0
+"""Words that a slot has to pass to be worth a move while another slot still stands before them."""
 
 
 class Placed(Passage):
@@ -54,21 +56,29 @@ class Placed(Passage):
         return found
 
     def _gains(self, target: int) -> bool:
-        """Whether less is computed again once the passage ends at `target`. Every fix makes this sum
-        smaller, so no two of them undo each other for ever."""
-        before = self._again([(0, len(self.tape.text))])
-        after = self._again(
-            [
-                (0, self.start),
-                (self.stop, target),
-                (self.start, self.end),
-                (target, len(self.tape.text)),
-            ]
+        """Whether less is computed again once the passage ends at `target`. A fix makes this sum
+        smaller, or, where another slot in front of the same text hides what this one costs, the sum
+        of what each would cost without the others. So no two fixes undo each other for ever."""
+        whole = [(0, len(self.tape.text))]
+        moved = [
+            (0, self.start),
+            (self.stop, target),
+            (self.start, self.end),
+            (target, len(self.tape.text)),
+        ]
+        before, after = self._again(whole), self._again(moved)
+        if after < before - _LEAST:
+            return True
+        own = self._static(self.start, self.end)
+        return (
+            own <= LABEL_WORDS
+            and after <= before + own
+            and self._again(moved, each=True) < self._again(whole, each=True) - _HIDDEN
         )
-        return after < before - _LEAST
 
-    def _again(self, order: Sequence[tuple[int, int]]) -> float:
-        """Words behind what changes, each times the share of calls in which it does."""
+    def _again(self, order: Sequence[tuple[int, int]], *, each: bool = False) -> float:
+        """Words behind what changes, each times the share of calls in which it does; with `each`,
+        for every slot as if it were the only one."""
         total, worst, asked = 0.0, 0.0, False
         holes = sorted(self.holes.items())
         for start, end in order:
@@ -85,7 +95,8 @@ class Placed(Passage):
                 if "context" in traits and "question" not in traits:
                     total += _DOCUMENT_WORDS * (worst if asked else 0.0)
                 asked = asked or "question" in traits
-                worst = max(worst, self.context.traffic.share(level))
+                share = self.context.traffic.share(level)
+                worst = worst + share if each else max(worst, share)
             total += worst * len(WORD.findall(self.tape.text[at:end]))
         return total
 

@@ -185,6 +185,12 @@ def _by_count(node: ast.Call, expression: Expression) -> list[Edit]:
     return _wrap(expression.of(key.body), "(", f", str({name}[0]))")
 
 
+_SERVED = ("list_tools", "get_tools")
+"""What gives objects that have a `name`, in MCP's clients and in LangChain's."""
+_ANY_TOOL = 'lambda tool: getattr(tool, "name", "") or getattr(tool, "__name__", "") or str(tool)'
+"""LangChain takes objects of its own, plain functions, classes and dicts: only the first have a `name`."""
+
+
 def tools(document: Document, finding: Finding, source: Source) -> Fix | None:
     """Sort tools by name where they are sent."""
     request = finding.request
@@ -192,13 +198,13 @@ def tools(document: Document, finding: Finding, source: Source) -> Fix | None:
         return None
     where = request.tools.slice
     call = source[request.slice]
-    if (
-        request.api == "langchain"
-        or "list_tools" in request.tools.detail
-        or "list_tools" in source[where]
-    ):
+    if any(w in text for w in _SERVED for text in (request.tools.detail, source[where])):
         key = "lambda tool: tool.name"
-    elif request.api == "anthropic" or ".responses." in call:
+    elif request.api == "langchain":
+        key = _ANY_TOOL
+    elif ".responses." in call:
+        key = 'lambda tool: tool.get("name") or tool["type"]'  # those built in have no name
+    elif request.api == "anthropic":
         key = 'lambda tool: tool["name"]'
     elif request.api in ("openai", "litellm") or ".chat.completions." in call:
         key = 'lambda tool: tool["function"]["name"]'

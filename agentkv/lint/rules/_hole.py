@@ -89,10 +89,14 @@ def shown(spot: Spot) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
+_FEW = 8
+"""So few tokens between a slot and a conversation, a full stop perhaps, are not worth a word."""
+
+
 def what(cost: Cost, context: Context) -> str:
     """`1,240 static tokens and the conversation behind them`."""
     about = "" if context.exact else "about "
-    if cost.behind and cost.history:
+    if cost.behind >= _FEW and cost.history:
         return f"{about}{cost.behind:,} static tokens and the conversation behind them"
     if cost.history:
         return f"the conversation (about {cost.history:,} tokens)"
@@ -101,7 +105,7 @@ def what(cost: Cost, context: Context) -> str:
 
 def often(spot: Spot, cost: Cost, context: Context) -> str:
     """`about 60 % of calls compute them again`."""
-    them = "them" if cost.behind else "it"
+    them = "them" if cost.behind and (cost.behind >= _FEW or not cost.history) else "it"
     if spot.traits & {"clock", "date"} and spot.level == "call":
         if spot.hourly:
             return f"each hour computes {them} again"

@@ -192,3 +192,23 @@ def test_jinja_is_rendered_in_a_sandbox(text: str) -> None:
 def test_jinja_with_any_names() -> None:
     text = "{% for d in docs %}{{ d.text | shout }}{{ now('utc') }}{% endfor %}{% if x is odd_one %}{{ x.y[0] }}{% endif %}"
     assert render(text) == render(text) and "«docs»" in render(text)
+
+
+def test_two_slots_in_front_of_one_text_are_both_moved(fix: Callable[..., str]) -> None:
+    """Each alone wins nothing, since the other one stays in front of the same text."""
+    rules = (
+        "You sort letters of customers into billing, delivery, quality or other.\n"
+        "A letter about money that was paid twice is billing.\n"
+        "A letter about a parcel is delivery.\n"
+        "A letter about a broken item is quality, even when money is wanted for it.\n"
+    )
+    made = "Run id: {run_id}\nCurrent time: {current_time}\n" + rules
+    for _ in range(4):
+        made = fix("prompts/sort.txt", made)
+    assert made.startswith(rules)
+    assert sorted(made.removeprefix(rules).split("\n")) == [
+        "",
+        "Current time: {current_time}",
+        "Run id: {run_id}",
+    ]
+    assert fix("prompts/sort.txt", made) == made

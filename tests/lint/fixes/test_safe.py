@@ -123,6 +123,44 @@ def test_tools_by_name(fix: Callable[..., str]) -> None:
     assert fix("agent.py", made, unsafe=False) == made
 
 
+_TOOLS_OF_ALL_KINDS = """\
+from langchain_openai import ChatOpenAI
+
+
+def stock(name: str) -> str:
+    return name
+
+
+def find(name: str) -> str:
+    return name
+
+
+TOOLS = {stock, find}
+model = ChatOpenAI(model="gpt-4o")
+
+
+def call(state):
+    bound = model.bind_tools(list(TOOLS))
+    return bound.invoke(state["messages"])
+"""
+
+
+def test_tools_without_a_name_of_their_own_can_be_sorted(fix: Callable[..., str]) -> None:
+    made = fix("agent.py", _TOOLS_OF_ALL_KINDS, unsafe=False)
+    assert "bind_tools(sorted(list(TOOLS), key=" in made
+    assert fix("agent.py", made, unsafe=False) == made
+    key = made.partition("key=")[2].partition("))\n    return")[0]
+
+    class Tool:
+        name = "delete"
+
+    def add() -> None: ...
+
+    many = [{"type": "web_search"}, Tool(), add]
+    ordered = sorted(many, key=eval(key))  # what was written has to run
+    assert [many.index(one) for one in ordered] == [2, 1, 0]
+
+
 def test_line_end_before_a_question(fix: Callable[..., str]) -> None:
     text = "You are the desk of a shop for trains.\nEach answer names its price.{question}"
     made = fix("prompts/desk.txt", text, unsafe=False)

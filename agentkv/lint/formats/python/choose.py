@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from agentkv.lint.formats.python.bits import (
+    Bit,
     size,
     slots,
 )
 from agentkv.lint.formats.python.drafts import Draft, all_literals
-from agentkv.lint.formats.python.facts import Where
+from agentkv.lint.formats.python.facts import Where, rank
 from agentkv.lint.formats.python.module import Module
 from agentkv.lint.formats.python.program import Program
 from agentkv.lint.formats.python.shapes import has_evidence
@@ -27,6 +28,7 @@ def choose(program: Program, drafts: list[Draft], module: Module) -> list[Draft]
         key=lambda d: (order[d.evidence], -sum(size(p.bits) for p in d.parts), d.where.start),
     )
     taken: set[tuple[str, int]] = set()
+    told: set[tuple[str, int]] = set()
     out: list[Draft] = []
     for draft in ranked:
         keys = {
@@ -37,13 +39,38 @@ def choose(program: Program, drafts: list[Draft], module: Module) -> list[Draft]
         mine = {k for k in keys if k[0] == module.path}
         if not mine and any(stands_in(s.where, module) for p in draft.parts for s in slots(p.bits)):
             mine = {(module.path, draft.where.start)}
-        if not mine or mine <= taken:
+        if not mine or (mine <= taken and (draft.evidence == "shape" or not _adds(draft, told))):
             continue
         if draft.evidence == "shape" and mine & taken:
             continue
         taken |= mine
+        told |= _places(draft)
         out.append(draft)
     return out
+
+
+def _places(draft: Draft) -> set[tuple[str, int]]:
+    """Where the texts and slots of a prompt stand."""
+    bits: list[Bit] = [*all_literals(draft), *(s for p in draft.parts for s in slots(p.bits))]
+    return {(b.where.module, b.where.start) for b in bits if b.where is not None}
+
+
+def _adds(draft: Draft, told: set[tuple[str, int]]) -> bool:
+    """Whether a prompt that shares its long text with others says anything of its own: one constant
+    may be sent by several functions, and only one of them puts a clock in front."""
+    return bool(_varying(draft) - told)
+
+
+def _varying(draft: Draft, *, guessed: bool = False) -> set[tuple[str, int]]:
+    """Where the slots stand that are known (or by their names thought) to change between calls."""
+    return {
+        (s.where.module, s.where.start)
+        for p in draft.parts
+        for s in slots(p.bits)
+        if s.where is not None
+        and (guessed or s.facts.known)
+        and rank(s.facts.level) > rank("deploy")
+    }
 
 
 def _ours(program: Program, draft: Draft, module: Module) -> bool:
@@ -63,6 +90,11 @@ def _ours(program: Program, draft: Draft, module: Module) -> bool:
     home = max(sizes, key=lambda m: sizes[m]) if sizes else draft.where.module
     if sizes and sizes[home] < 12 <= total:
         home = draft.where.module
+    changing = {where for where, _ in _varying(draft, guessed=True)}
+    if sizes and home not in changing:
+        # A constant of another file: the line to change is where something was put before it.
+        beside = [m for m in sizes if m in changing] or changing & {draft.where.module}
+        home = max(beside, key=lambda m: sizes.get(m, 0), default=home)
     if home == module.path:
         return True
     if draft.where.module != module.path and module.path not in sizes:

@@ -18,7 +18,7 @@ from agentkv.lint.formats.python.facts import Facts, join, rank
 from agentkv.lint.formats.python.guess import guess
 from agentkv.lint.formats.python.module import Module
 from agentkv.lint.formats.python.program import Program, Site
-from agentkv.lint.formats.python.values import Str, Thing, Value, as_bits
+from agentkv.lint.formats.python.values import Many, Str, Thing, Value, as_bits
 
 DEPTH = 4
 _MOST = 60
@@ -106,9 +106,22 @@ def _given(bits: Bits, owner: str, site: Site) -> Bits:
         if isinstance(value, Str):
             whole = len(tight(bits)) == 1
             return value.bits if whole else as_bits(value, replace(slot, param=None))
+        if _conversation(slot.name, value):
+            return (replace(slot, param=None),)
         return _told(slot, [value.facts], value)
 
     return tight(change(bits, how))
+
+
+def _conversation(name: str, value: Value) -> bool:
+    """Whether a parameter is given a conversation with something behind it. What changes in the
+    last message says nothing of the messages before, which only grow."""
+    if not isinstance(value, Many) or len(value.items) < 2:
+        return False
+    if "history" not in guess(name).traits | value.facts.traits:
+        return False
+    first = value.items[0]
+    return first.spread or rank(first.value.facts.level) < rank(value.facts.level)
 
 
 def _told(slot: Slot, facts: list[Facts], value: Value | None = None) -> Bits:
@@ -171,7 +184,7 @@ def _calls(program: Program, owner: str, name: str, seen: set[tuple[str, str]]) 
     out: list[Facts] = []
     for site in program.sites.get(owner, []):
         value = site.bound.get(name)
-        if value is None:
+        if value is None or _conversation(name, value):
             continue
         if isinstance(value, Thing) and value.param is not None:
             inner = _calls(program, value.param.owner, value.param.name, seen)

@@ -19,12 +19,13 @@ from agentkv.lint.formats.python.messages import (
 )
 from agentkv.lint.formats.python.requests import Requests
 from agentkv.lint.formats.python.settings import node_of
-from agentkv.lint.formats.python.shapes import natural, score, strong_name
+from agentkv.lint.formats.python.shapes import natural, score, strong_name, strong_text
 from agentkv.lint.formats.python.templates import TEMPLATES
 from agentkv.lint.formats.python.tools import tools_use
 from agentkv.lint.formats.python.values import (
     Dict,
     Fn,
+    Lib,
     Made,
     Many,
     Str,
@@ -198,17 +199,33 @@ class Prompts(Requests):
         func: ast.expr = node.func
         while isinstance(func, ast.Attribute):
             func = func.value
-        if isinstance(func, ast.Call) or not isinstance(func, ast.Name):
+        if isinstance(func, ast.Call) and isinstance(func.func, ast.Name):
+            func = func.func  # `Client().ask(...)`
+        if not isinstance(func, ast.Name):
             return False
-        if func.id != "self" and func.id not in self.module.imports and func.id not in self.env:
-            return False
+        known = func.id in self.module.imports or func.id in self.env
+        if func.id != "self" and not known and isinstance(self.look(func.id), Thing):
+            return False  # neither of this module nor of another
         likely = bool(_MODEL.search(callee))
         return any(
             isinstance(v, Str)
             and size(v.bits) >= 30
             and (score(shown_text(v.bits)) >= 2 or (likely and natural(shown_text(v.bits), 8)))
             for v in values
-        )
+        ) or any(self._imports_text(v, likely) for v in values)
+
+    def _imports_text(self, value: Value, likely: bool) -> bool:
+        """Whether a value is, or holds, what another module's name calls a text of a prompt."""
+        if isinstance(value, Str):
+            names = [b.expr.strip("{}") for b in value.bits if isinstance(b, Slot)]
+        else:
+            names = [value.dotted] if isinstance(value, Lib) else []
+        for name in names:
+            first, _, last = name.rpartition(".")
+            known = isinstance(value, Lib) or (first or last).split(".")[0] in self.module.imports
+            if known and last.isupper() and (likely or strong_text(last)):
+                return True
+        return False
 
     def _run(
         self, node: ast.Call, callee: str, args: tuple[Value, ...], kwargs: dict[str, Value]

@@ -25,7 +25,7 @@ def tools_use(value: Value, node: ast.expr | None, frame: Base) -> ToolsUse | No
         return None
     where = frame.module.where(node)
     facts = _facts(value)
-    detail = facts.why
+    detail = "a set" if "set_order" in facts.traits and facts.why == "literal" else facts.why
     filtered = False
     conditions = _conditions(value)
     if conditions:
