@@ -21,6 +21,10 @@ from agentkv.engine.run.grammar_tokens import BoolArray, GrammarTokens
 
 _STATES = 2048
 _NUMBER = tuple(bytes([c]) for c in b"0123456789+-.eE")
+_OFTEN = 8
+"""How often a place is met before a way out of it is looked for."""
+_LOOKS = 16
+"""Of those, so many at most; each takes some 10 ms."""
 _WIDE = 256
 """A state that allows more tokens than this is not searched through."""
 
@@ -41,13 +45,18 @@ class Closer:
         ]
 
     def close(
-        self, matcher: llguidance.LLMatcher, limit: int, known: Sequence[int] = ()
+        self,
+        matcher: llguidance.LLMatcher,
+        limit: int,
+        known: Sequence[int] = (),
+        *,
+        patient: bool = False,
     ) -> list[int] | None:
         """At most `limit` tokens that complete the output (the end token is not among them), or
         None.
 
         `known`: a way that was right a token ago, which often still is, wholly or but for its first
-        token.
+        token. `patient`: look for a way out of patterns that go on and on, which takes a while.
         """
         tokens = self.tokens
         if matcher.is_accepting():
@@ -58,11 +67,20 @@ class Closer:
                 return list(way)
         path: list[int] = []
         words = np.empty(tokens.words, np.int32)
+        met: dict[bytes, int] = {}
+        looks = _LOOKS if patient else 0
         while not matcher.is_accepting() and len(path) <= limit:
             step = matcher.compute_ff_tokens()
             if not step or max(step) >= tokens.size:
                 allowed = tokens.mask(matcher, words)
-                step = self._out_of_prose(matcher, allowed) or self._best(allowed)
+                step = self._out_of_prose(matcher, allowed)
+                if not step and looks:
+                    place = np.packbits(allowed).tobytes()
+                    met[place] = met.get(place, 0) + 1
+                    if met[place] > _OFTEN:
+                        looks -= 1
+                        step = self._elsewhere(matcher, allowed, met)
+                step = step or self._best(allowed)
             took = matcher.try_consume_tokens(step)
             if not took:
                 break
@@ -119,6 +137,16 @@ class Closer:
             proven = todo[0][0] if todo else 1
         return proven, None
 
+    def choices(self, matcher: llguidance.LLMatcher) -> list[list[int]]:
+        """What is worth a try where `matcher` stands; nothing where there is no choice."""
+        forced = matcher.compute_ff_tokens()
+        if matcher.is_accepting() or (forced and max(forced) < self.tokens.size):
+            return []
+        allowed = self.tokens.mask(matcher, np.empty(self.tokens.words, np.int32))
+        steps = [step for step, _ in self._steps(allowed)[0]]
+        single = self.tokens.single
+        return steps or [[i] for i in single[allowed[single]].tolist()]
+
     def _steps(self, allowed: BoolArray) -> tuple[list[tuple[list[int], bytes]], bool]:
         """What is worth a look, with its bytes, and whether nothing else can be shorter.
 
@@ -162,6 +190,23 @@ class Closer:
             if out:
                 return mark
         return []
+
+    def _elsewhere(
+        self, matcher: llguidance.LLMatcher, allowed: BoolArray, met: Mapping[bytes, int]
+    ) -> list[int]:
+        """In a pattern that goes on and on (names, up to an `@`): what leads to where the way was
+        least often, if it was there less often than here."""
+        tokens = self.tokens
+        words = np.empty(tokens.words, np.int32)
+        best, least = [], met[np.packbits(allowed).tobytes()]
+        for token in tokens.single[allowed[tokens.single]].tolist():
+            if not matcher.try_consume_tokens([token]):
+                continue
+            often = met.get(np.packbits(tokens.mask(matcher, words)).tobytes(), 0)
+            matcher.rollback(1)
+            if often < least:
+                best, least = [token], often
+        return best
 
     def _best(self, allowed: BoolArray) -> list[int]:
         """The token that may come next and is most likely to end the output soon (none: empty)."""

@@ -18,9 +18,10 @@ from agentkv.engine.run.closing import Closer
 from agentkv.engine.run.grammar_builder import TIME_LIMIT, build
 from agentkv.engine.run.grammar_cache import ByteLru
 from agentkv.engine.run.grammar_matcher import Matcher
+from agentkv.engine.run.grammar_shorter import shorter
 from agentkv.engine.run.grammar_tokens import GrammarTokens, Vocabulary
 from agentkv.engine.run.schema import GUIDANCE, vet_schema
-from agentkv.engine.run.schema_least import Least
+from agentkv.engine.run.schema_least import Least, match_size
 from agentkv.engine.types import Grammar
 
 CACHE_BYTES = 64 * 1024 * 1024
@@ -51,7 +52,7 @@ class CompiledGrammar:
         self._jump = jump
         self._param = param
         self._lock = threading.Lock()
-        self._way = closer.close(matcher, _FIRST_WAY)
+        self._way = closer.close(matcher, _FIRST_WAY, patient=True)
         self._least: int | None = None
 
     @property
@@ -63,8 +64,8 @@ class CompiledGrammar:
     def matcher(self, *, ends: frozenset[int], max_new: int) -> Matcher:
         """A matcher at the start of an output of at most `max_new` tokens (at least 1).
 
-        `ends`: the ids that end the choice. Raises `InvalidRequest` when it is certain that no
-        output fits into `max_new` tokens.
+        `ends`: the ids that end the choice. Raises `InvalidRequest`, with the least number, when
+        no output that fits into `max_new` tokens is found.
         """
         with self._lock:
             way = self._fitting(max_new)
@@ -75,18 +76,34 @@ class CompiledGrammar:
         if self._way is not None and len(self._way) <= max_new:
             return self._way
         if self._least is None:
-            self._least, best = self._closer.search(self._matcher, _FIRST_WAY)
-            if best is None:
-                _, best = self._closer.search(self._matcher, _FIRST_WAY, narrow=True)
-            if best is not None and (self._way is None or len(best) < len(self._way)):
-                self._way = best
+            self._least = self._look_further()
         if self._least > max_new:
+            allows = "the grammar" if self._param == "grammar" else self._param
             raise InvalidRequest(
-                f"max_tokens is {max_new}, and the shortest output that {self._param} allows has "
-                f"{self._least} tokens or more. Raise max_tokens, or allow something shorter.",
+                f"max_tokens is {max_new}, and the shortest output that {allows} allows takes "
+                f"{self._least} tokens. Set max_tokens to {self._least} or more, or allow "
+                "something shorter.",
                 param="max_tokens",
             )
-        return self._way if self._way is not None and len(self._way) <= max_new else None
+        return self._way
+
+    def _look_further(self) -> int:
+        """Find a way that is as short as can be, and say how many tokens an output needs.
+
+        Where there is too much choice to look at all of it, that is the shortest way found: a
+        shorter one may exist, but nobody could lead an output along it.
+        """
+        matcher, closer = self._matcher, self._closer
+        least, best = closer.search(matcher, _FIRST_WAY)
+        ways = [] if best is None else [best]
+        if best is None or len(best) > least:
+            _, best = closer.search(matcher, _FIRST_WAY, narrow=True)
+            ways += [way for way in (self._way, best) if way is not None]
+            ways = [shorter(closer, matcher, min(ways, key=len))] if ways else []
+        if not ways:
+            return least  # an output may end well, and none is known that does
+        self._way = ways[0]
+        return len(self._way)
 
 
 class GrammarCompiler:
@@ -182,12 +199,14 @@ def _from_lark(text: str, param: str) -> tuple[str, int]:
             jump = max(jump, Least(vet_schema(schema, param=param)).largest())
         except InvalidRequest:
             jump += len(schema_text)
+    # Counts outside of schemas, too: a rule may be short and what it stands for long.
+    rest += int(match_size(_without_schemas(text))) - len(_without_schemas(text))
     return llguidance.LLMatcher.grammar_from_lark(text), int(jump) + rest
 
 
 def _from_regex(text: str, param: str) -> tuple[str, int]:
     _at_most(text, MAX_REGEX, param)
-    return llguidance.LLMatcher.grammar_from_regex(text), len(text)
+    return llguidance.LLMatcher.grammar_from_regex(text), int(match_size(text))
 
 
 _sources: dict[str, Callable[[str, str], tuple[str, int]]] = {

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from agentkv.engine.run.closing import Closer
+from agentkv.engine.run.grammar_shorter import shorter
 from agentkv.engine.run.grammar_tokens import BoolArray
 
 MAX_DIGITS = 20
@@ -24,6 +25,8 @@ MAX_EXPONENT = 2
 _GROWTH = 8
 """What a sampled token adds to the way to the end, beside beginning one more value."""
 _TRIES = 8
+_FAR = 4096
+"""Tokens of a way that is still worth being shortened."""
 _TAIL = 48
 _RUN = re.compile(rb"([eE][+-]?)?([0-9]*)$")
 
@@ -90,12 +93,12 @@ class Matcher:
             if self._rest == 0 and self.error is None:
                 self._way = self._closer.close(self._matcher, self._left, way or ())
                 if self._way is None and way is not None:
-                    _, self._way = self._closer.search(self._matcher, self._left)
+                    self._way = self._search()
                 self._rest = self._quiet()
-        elif len(way) >= self._left and way:
-            # As many are left as are needed: no more choice.
-            token, self._way = way[0], way[1:]
+        elif way and token == way[0]:
             self._take(token)
+            self._way = way[1:]
+            self._rest = self._quiet()
         elif not self._try(token, way):
             if not way:
                 # Complete as it is, and this token would begin something that does not fit.
@@ -106,6 +109,15 @@ class Matcher:
         if self.error is None:
             self._look()
         return token
+
+    def _search(self) -> list[int] | None:
+        """A way that fits into what is left, where the first that comes to mind does not."""
+        way = self._closer.close(self._matcher, _FAR, patient=True)
+        if way is not None:
+            way = shorter(self._closer, self._matcher, way)
+        if way is None or len(way) > self._left:
+            _, way = self._closer.search(self._matcher, self._left)
+        return way
 
     def _take(self, token: int) -> None:
         if not self._matcher.consume_token(token):
@@ -154,13 +166,13 @@ class Matcher:
 
     def _look(self) -> None:
         """Find out what may come next."""
-        matcher, view = self._matcher, self._view
+        matcher, view, tokens = self._matcher, self._view, self._tokens
         if matcher.is_stopped():
             self.done = not matcher.is_error()
             if not self.done:
                 self.error = matcher.get_error()[:200]
             return
-        bits = self._tokens.mask(matcher, self._words)
+        bits = tokens.mask(matcher, self._words)
         if matcher.is_error():
             self.error = matcher.get_error()[:200]
             return
@@ -177,6 +189,8 @@ class Matcher:
             if not view.any():
                 view[self._stops] = text
         if complete:
+            # The last token: whole, unless a word, a number or a text was just going on.
+            self.done = self._left <= 0 and not (view[: tokens.size] & tokens.words_on).any()
             view[self._ends] = True
         if not view.any():
             self.error = "no token of the model continues it"

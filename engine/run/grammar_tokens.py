@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from functools import cached_property
 from typing import Any, Protocol
 
 import llguidance
@@ -26,6 +27,8 @@ _ENDS_TEXT = re.compile(r'(?:[^"\\]*)("[^"\\]*)')
 _OPENERS = 'ntf ,:["{-'
 """First characters of what begins a value or goes on, those that cost least first."""
 _SPACE = "\u0120\u2581 "
+_BLANK = "\u0120\u2581\u010a\u0109\u010d"
+"""Characters by which vocabularies write white space; some are letters, which white space is not."""
 
 
 class Vocabulary(Protocol):
@@ -48,7 +51,8 @@ class GrammarTokens:
     to try, best first, when output is to end soon, inside a string of free text and elsewhere.
     `quotes`: tokens with a quote, by what they are from the quote on; `escaped`: the same of tokens
     that may stand behind a backslash; `escapes`: what may stand there by itself. `letters`: tokens that stand
-    for any text. `exits`: tokens that may lead out of prose.
+    for any text. `exits`: tokens that may lead out of prose. `words_on`: bool `[size]`, tokens that
+    begin with a letter or a digit, which lengthen a word or a number.
     """
 
     def __init__(self, tokenizer: Vocabulary, vocab_size: int, eos: frozenset[int]) -> None:
@@ -61,6 +65,7 @@ class GrammarTokens:
         self.words = -(-self.table.vocab_size // 32)
         self.eos = sorted(i for i in {*known, *self.table.eos_tokens} if i < self.size)
         self.digits = np.zeros(self.size, np.uint8)
+        self.words_on: BoolArray = np.zeros(self.size, np.bool_)
         text: list[tuple[int, int, int]] = []
         structure: list[tuple[int, int, int, int]] = []
         quotes: dict[bytes, list[int]] = {}
@@ -68,6 +73,7 @@ class GrammarTokens:
         for token, i in vocabulary.items():
             if i >= self.size:
                 continue
+            self.words_on[i] = token[:1].isalnum() and token[0] not in _BLANK
             found = _DIGITS.match(token)
             if found or _BYTE_DIGIT.fullmatch(token):
                 self.digits[i] = min(255, found.end() if found else 1)
@@ -87,8 +93,9 @@ class GrammarTokens:
                 structure.append((0, -len(core), spaced, i))
             elif _EMPTY.fullmatch(core):
                 structure.append((1, -len(core), spaced, i))
-            elif core == '"':
-                structure.append((2, 0, spaced, i))
+            elif core in ('"', ","):
+                # A comma ends a number, which might go on and on.
+                structure.append((2, int(core == ","), spaced, i))
             elif _OPEN.fullmatch(core):
                 rank = int(core) if core.isdecimal() else 10 + _OPENERS.index(core[0])
                 structure.append((3, rank, -len(token), i))
@@ -103,9 +110,27 @@ class GrammarTokens:
         # What ends prose: control tokens, or the first characters of a mark.
         special = sorted(i for i in tokenizer.special_ids if i < self.size and i not in self.eos)
         marks = [vocabulary.get(t, self.size) for t in ("<", "</", "<|", "\u010a", "\n", "`", "[")]
+        self._barred = {*tokenizer.special_ids, *self.eos}
         self.exits = np.array([i for i in (*special, *marks) if i < self.size], np.int64)
         self._lines = [vocabulary[t] for t in ("\u010a", "\n", "<0x0A>") if t in vocabulary]
         self.letters = [vocabulary[c] for c in "qzJ%" if vocabulary.get(c, self.size) < self.size]
+
+    @cached_property
+    def pieces(self) -> tuple[dict[bytes, int], int]:
+        """Tokens of text by their bytes, and how many bytes the longest has."""
+        found: dict[bytes, int] = {}
+        for i in range(self.size):
+            piece = self.table.decode_bytes([i])
+            # 0xff begins what the table keeps apart from text, and is in no UTF-8.
+            if piece and piece[0] != 0xFF and i not in self._barred:
+                found.setdefault(piece, i)
+        return found, max(map(len, found), default=1)
+
+    @cached_property
+    def single(self) -> npt.NDArray[np.int64]:
+        """Tokens of one byte each, those that are no letters first."""
+        found = [(piece.isalnum(), piece, i) for piece, i in self.pieces[0].items()]
+        return np.array([i for *_, i in sorted(f for f in found if len(f[1]) == 1)], np.int64)
 
     def mask(self, matcher: llguidance.LLMatcher, words: npt.NDArray[np.int32]) -> BoolArray:
         """Tokens that may come next, end tokens not among them: bool `[size]`.

@@ -358,10 +358,10 @@ class _Vet:
         if "properties" in node or "patternProperties" in node or len(said) > 1:
             self._fail(f"{path}.propertyNames", "is not supported here; list the `properties`")
         if listed is not None:
-            if not all(isinstance(name, str) for name in listed):
+            if not isinstance(listed, list) or not all(isinstance(n, str) for n in listed):
                 self._fail(f"{path}.propertyNames", "must be strings")
             pattern = f"^({'|'.join(re.escape(name) for name in listed)})$"
-        elif "pattern" in names:
+        elif isinstance(names.get("pattern"), str):
             pattern = names["pattern"]
         else:
             self._fail(f"{path}.propertyNames", "supports `pattern`, `enum` and `const` only")

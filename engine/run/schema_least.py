@@ -1,7 +1,7 @@
 """How long the shortest document of a schema is, and whether there is one at all.
 
-Sizes are characters of JSON with `", "` and `": "` between items. They are estimates from above for
-`pattern` and `format`, and sums where several keywords bear on one value, which is what their users
+Sizes are bytes of JSON with `", "` and `": "` between items: no document takes more tokens than it
+has bytes. They are estimates from above for `pattern` and `format`, and sums where several keywords bear on one value, which is what their users
 need: a bound on how much output may still be missing at any time.
 """
 
@@ -9,12 +9,17 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections import deque
 from collections.abc import Iterator, Mapping
+from decimal import Decimal
 from typing import Any
 
 _PATTERN = 48
-"""Characters that a string with a pattern or format is taken to need."""
+"""Bytes that a string with a format is taken to need, and one with a pattern at least."""
+_LARGEST = 1e9
+_COUNT = re.compile(r"(?<!\\)(.)\{(\d+)(?:,\d*)?\}", re.DOTALL)
+_BEYOND = re.compile(r"\\[upx]")
 _BY_TYPE = {"null": 4.0, "boolean": 4.0, "number": 1.0, "integer": 1.0}
 
 
@@ -54,8 +59,17 @@ class Least:
             self._memo.clear()
 
     def largest(self) -> float:
-        """The longest of the shortest documents of all nodes: how much one choice may add."""
-        return max((self.of(node) for _, node in self.nodes()), default=1.0)
+        """The longest of the shortest documents of all nodes, with its name where it is a member:
+        how much one choice may add."""
+        longest = 1.0
+        for _, node in self.nodes():
+            longest = max(longest, self.of(node))
+            if node is True:
+                continue
+            for key, size in (("properties", _written), ("patternProperties", match_size)):
+                for name, part in node.get(key, {}).items():
+                    longest = max(longest, size(name) + 6 + self.of(part))
+        return longest
 
     def endless(self) -> str | None:
         """The path of a node without any finite document, if there is one."""
@@ -70,7 +84,7 @@ class Least:
             yield from _nodes(node, pointer[1:].replace("/", "."))
 
     def of(self, node: Any) -> float:
-        """Characters of the shortest document of `node`; infinite when there is none."""
+        """Bytes of the shortest document of `node`; infinite when there is none."""
         known = self._memo.get(id(node))
         if known is None:
             known = self._memo[id(node)] = self._size(node)
@@ -82,9 +96,9 @@ class Least:
         if node is False:
             return math.inf
         if "const" in node:
-            return float(len(json.dumps(node["const"], ensure_ascii=False)))
+            return _written(node["const"])
         if "enum" in node:
-            return float(min(len(json.dumps(v, ensure_ascii=False)) for v in node["enum"]))
+            return min(_written(v) for v in node["enum"])
         total = 0.0
         if "$ref" in node:
             total += self._refs[node["$ref"]]
@@ -105,7 +119,7 @@ class Least:
         if kind == "string":
             size = float(node.get("minLength", 0))
             if "pattern" in node or "format" in node:
-                size = max(size, _PATTERN)
+                size = max(size, _PATTERN, match_size(node.get("pattern", "")))
             return size + 2
         if kind == "array":
             first = node.get("prefixItems", [])
@@ -120,21 +134,44 @@ class Least:
             size, known = 2.0, node.get("properties", {})
             extra = node.get("additionalProperties", True)
             for name in node.get("required", ()):
-                size += len(json.dumps(name, ensure_ascii=False)) + 4
+                size += _written(name) + 4
                 size += self.of(known.get(name, extra))
             missing = node.get("minProperties", 0) - len(node.get("required", ()))
             if missing > 0:
-                kinds = [*node.get("patternProperties", {}).values(), extra]
-                size += missing * (_PATTERN + min(self.of(k) for k in kinds))
+                names = node.get("patternProperties", {})
+                kinds = [*names.values(), extra]
+                name = max((match_size(n) for n in names), default=0.0)
+                size += missing * (max(_PATTERN, name) + min(self.of(k) for k in kinds))
             return size
         if kind in ("number", "integer"):
             bounds = [
-                len(repr(v))
+                len(format(Decimal(repr(v)), "f"))
                 for k in ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
                 if (v := node.get(k)) is not None
             ]
             return float(max(bounds, default=1)) + ("multipleOf" in node) * 8
         return _BY_TYPE[kind]
+
+
+def match_size(pattern: str) -> float:
+    """Bytes of a short match of a regular expression, estimated from above.
+
+    Each part of it is written once, and as often as a count of it says at least; counts of groups
+    may lie inside each other, so that they are multiplied.
+    """
+    size, times = float(len(pattern.encode("utf-8", "replace"))), 1.0
+    for before, count in _COUNT.findall(pattern):
+        if before == ")":
+            times *= max(1, int(count))
+        else:
+            size += int(count)
+    if not pattern.isascii() or _BEYOND.search(pattern):
+        size *= 4
+    return min(size * times, _LARGEST)
+
+
+def _written(value: Any) -> float:
+    return float(len(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")))
 
 
 def _nodes(node: Any, path: str) -> Iterator[tuple[str, Any]]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import re
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from agentkv.engine import Engine
+from agentkv.engine.chat import prepare
 from agentkv.engine.errors import EngineError, InvalidRequest
 from agentkv.engine.run.grammar_matcher import Matcher
 from agentkv.engine.types import Grammar, RequestOutput, SamplingParams
@@ -52,6 +54,72 @@ def test_greedy_and_sampled_calls_close_at_every_length(shared: Engine) -> None:
         shared.generate(PROMPT, params(max_tokens=5))
     assert caught.value.param == "max_tokens"
     assert shared.generate(PROMPT, params(max_tokens=0)).text == ""  # prefill only
+
+
+PRICE = {
+    "type": "object",
+    "properties": {"kilograms": {"type": "number"}, "country": {"type": "string"}},
+    "required": ["kilograms", "country"],
+}
+
+
+def call_price(engine: Engine, max_tokens: int, temperature: float = 0.0) -> tuple[Any, str]:
+    """The arguments of a forced call, and its finish reason."""
+    chat = prepare(
+        engine,
+        [{"role": "user", "content": "What does it cost to send 3 kilograms to Norway?"}],
+        [{"type": "function", "function": {"name": "price", "parameters": PRICE}}],
+        params=SamplingParams(max_tokens=max_tokens, temperature=temperature, seed=max_tokens),
+        tool_choice={"type": "function", "function": {"name": "price"}},
+    )
+    (choice,) = engine.generate(chat.prompt, chat.params).choices
+    answer = chat.read(choice.text, choice.token_ids)
+    assert answer.text == "" and len(choice.token_ids) <= max_tokens
+    (one,) = answer.tool_calls
+    return json.loads(one.arguments), chat.finish_reason(choice.finish_reason, answer)
+
+
+def test_a_forced_call_is_whole_or_refused_at_every_length(engine: Engine) -> None:
+    """The embedded model writes `</tool_call>` in five tokens, which have to fit, too."""
+    least = 33
+    for max_tokens in (1, 10, 23, 24, 28, 30, least - 1):
+        with pytest.raises(InvalidRequest, match=f"max_tokens to {least} or more") as caught:
+            call_price(engine, max_tokens)
+        assert caught.value.param == "max_tokens"
+    for max_tokens in (33, 34, 36, 37, 60):
+        arguments, reason = call_price(engine, max_tokens)
+        assert list(arguments) == ["kilograms", "country"] and reason == "tool_calls"
+        assert arguments["kilograms"] == 3  # what the model says, though it has no token to spare
+    assert arguments["country"] == "Norway"
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.2])
+def test_any_length_with_a_small_vocabulary(shared: Engine, temperature: float) -> None:
+    refused = 0
+    for max_tokens in (60, *range(70, 110, 3)):
+        try:
+            arguments, reason = call_price(shared, max_tokens, temperature)
+        except InvalidRequest as error:
+            assert f"max_tokens is {max_tokens}, and" in str(error)
+            refused += 1
+            continue
+        assert list(arguments) == ["kilograms", "country"] and reason == "tool_calls"
+    assert 1 < refused < 14
+
+
+def test_a_document_is_whole_or_refused_at_every_length(engine: Engine) -> None:
+    least = None
+    for max_tokens in (*range(1, 15), 17, 21, 60):
+        try:
+            out = engine.generate("Ann, who is 41,", params(max_tokens=max_tokens, temperature=0.0))
+        except InvalidRequest as error:
+            told = re.search(r"response_format allows takes (\d+) tokens", str(error))
+            assert told is not None and max_tokens < int(told[1])
+            least = int(told[1])
+            continue
+        assert least is not None and max_tokens >= least
+        person(out.text)
+        assert out.finish_reason == "stop"
 
 
 @pytest.mark.parametrize("temperature", [0.1, 1.0])

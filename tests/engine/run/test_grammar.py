@@ -120,7 +120,9 @@ def conforms(value: Any, node: Any, root: Any) -> bool:
             for i, item in enumerate(value)
         )
     if isinstance(value, dict):
-        known, extra = node.get("properties", {}), node.get("additionalProperties", True)
+        known, extra = dict(node.get("properties", {})), node.get("additionalProperties", True)
+        for pattern, part in node.get("patternProperties", {}).items():
+            known |= {name: part for name in value if re.search(pattern, name)}
         listed = [name for name in known if name in value]
         return (
             all(name in value for name in node.get("required", ()))
@@ -234,6 +236,95 @@ def test_every_output_of_every_schema_is_whole_and_valid(
         # Only a bare number may still be going on when its tokens are up.
         assert done or isinstance(value, (int, float)), text
         assert "\n" not in text
+
+
+@settings(
+    max_examples=40,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+@given(node=SCHEMAS, seed=st.integers(0, 2**32 - 1), heat=st.sampled_from([0.1, 0.4, 1.0]))
+def test_no_number_of_tokens_cuts_an_output_off(
+    compiler: GrammarCompiler, node: dict[str, Any], seed: int, heat: float
+) -> None:
+    root = {**node, "$defs": {"tree": TREE}}
+    least: int | None = None
+    for max_new in (*range(1, 61, 1 + seed % 3), 90, 200):
+        compiled = compiler.compile(schema(root))
+        try:
+            text, done = wander(compiler, compiled, max_new, seed, heat)
+        except InvalidRequest as error:
+            told = re.search(r"takes (\d+) tokens", str(error))
+            assert told is not None and least in (None, int(told[1]))
+            least = int(told[1])
+            assert max_new < least
+            continue
+        assert least is None or max_new >= least
+        value = json.loads(text)
+        assert conforms(value, root, root), (max_new, text)
+        assert done or isinstance(value, (int, float)), (max_new, text)
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        {"type": "array", "items": {"type": "string", "pattern": "^[a-z]{90}$"}},
+        {"type": "array", "items": {"type": "string", "pattern": "^(ab?c{3}){20,30}$"}},
+        {"type": "array", "items": {"enum": ["\u65e5\u672c\U0001f600" * 12, "\u65e5" * 40]}},
+        {"type": "array", "items": {"type": "integer", "minimum": 10**17}},
+        {"type": "object", "patternProperties": {"^[a-z]{70}$": {"type": "null"}},
+         "additionalProperties": False},
+        {"type": "object", "properties": {"a": {"type": "string", "pattern": "^x{80}$"},
+         "b": {"type": "string", "minLength": 80}}, "additionalProperties": False},
+    ],
+)  # fmt: skip
+def test_what_may_begin_costs_a_lot(compiler: GrammarCompiler, node: dict[str, Any]) -> None:
+    """The shortest document is empty, and one value more takes nearly all tokens there are."""
+    compiled = compiler.compile(schema(node))
+    filled = 0
+    for max_new in (*range(2, 300, 7), 600):
+        text, done = wander(compiler, compiled, max_new, max_new, heat=0.6)
+        value = json.loads(text)
+        assert done and conforms(value, node, node), (max_new, text)
+        filled += bool(value)
+    assert filled
+
+
+def test_expressions_that_count_are_whole_too(compiler: GrammarCompiler) -> None:
+    for pattern in ("(<[a-z]{60}>)*", "(x([a-z]{3}-){20}!)*"):
+        compiled = compiler.compile(Grammar("regex", pattern))
+        rule = compiler.compile(Grammar("lark", f"start: PART\nPART: /{pattern}/\n"))
+        for max_new in range(1, 220, 9):
+            for one in (compiled, rule):
+                text, _ = wander(compiler, one, max_new, max_new)
+                assert re.fullmatch(pattern, text), (max_new, text)
+
+
+def test_whole_at_the_last_token_is_done_unless_something_was_going_on(
+    compiler: GrammarCompiler,
+) -> None:
+    def ended(grammar: Grammar, text: str) -> bool:
+        ids = words(compiler).encode_text(text).tolist()
+        matcher = compiler.compile(grammar).matcher(ends=frozenset({EOS}), max_new=len(ids))
+        assert [matcher.settle(i) for i in ids] == ids
+        return matcher.done
+
+    calls = Grammar("lark", 'start: call ("\\n" call){0,3}\ncall: "<c>" /[0-9]/ "</c>"\n')
+    assert ended(calls, "<c>1</c>") and ended(calls, "<c>1</c>\n<c>2</c>")
+    assert ended(schema({"type": "array", "items": {"type": "integer"}}), "[1]")
+    # A number or a text that might be longer was cut.
+    assert not ended(schema({"type": "integer"}), "12")
+    assert not ended(Grammar("lark", "start: /(?s:.*)/"), "so it is")
+    assert not ended(Grammar("regex", "[a-z ]+"), "so it is")
+
+
+def test_a_model_may_choose_where_the_tokens_are_just_enough(compiler: GrammarCompiler) -> None:
+    node = {**PERSON, "properties": {"name": {"enum": ["a", "b"]}, "age": {"type": "integer"}}}
+    compiled = compiler.compile(schema(node))
+    seen = {wander(compiler, compiled, shortest(compiled), seed)[0] for seed in range(30)}
+    values = [json.loads(text) for text in seen]
+    assert {v["name"] for v in values} == {"a", "b"} and len({v["age"] for v in values}) > 3
 
 
 @pytest.mark.parametrize("max_new", [19, 20, 25, 40, 120])
