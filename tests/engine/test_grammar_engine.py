@@ -79,6 +79,7 @@ def call_price(engine: Engine, max_tokens: int, temperature: float = 0.0) -> tup
     return json.loads(one.arguments), chat.finish_reason(choice.finish_reason, answer)
 
 
+@pytest.mark.slow
 def test_a_forced_call_is_whole_or_refused_at_every_length(engine: Engine) -> None:
     """The embedded model writes `</tool_call>` in five tokens, which have to fit, too."""
     least = 33
@@ -107,6 +108,7 @@ def test_any_length_with_a_small_vocabulary(shared: Engine, temperature: float) 
     assert 1 < refused < 14
 
 
+@pytest.mark.slow
 def test_a_document_is_whole_or_refused_at_every_length(engine: Engine) -> None:
     least = None
     for max_tokens in (*range(1, 15), 17, 21, 60):

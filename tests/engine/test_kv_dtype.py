@@ -193,11 +193,12 @@ def test_files_are_as_small_as_the_host_dtype(make: Make, tmp_path: Path) -> Non
         engine = make(kv_dtype=kind, page_size=16, disk_cache=str(tmp_path / kind))
         engine.generate(prompt(5, 200), GREEDY)
         engine.close()
-        (file,) = (tmp_path / kind / "groups").iterdir()
-        sizes[kind] = file.stat().st_size
+        files = list((tmp_path / kind / "groups").iterdir())
+        assert len(files) <= 2
+        sizes[kind] = sum(file.stat().st_size for file in files)
     pages = 192 * 2 * 2 * 2 * 16
-    assert sizes["float32"] - sizes["bfloat16"] == pytest.approx(2 * pages, abs=16)
-    assert sizes["bfloat16"] - sizes["fp8"] == pytest.approx(pages, abs=128)
+    assert sizes["float32"] - sizes["bfloat16"] == pytest.approx(2 * pages, abs=32)
+    assert sizes["bfloat16"] - sizes["fp8"] == pytest.approx(pages, abs=256)
 
 
 # -- what may not mix

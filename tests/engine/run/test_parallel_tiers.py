@@ -69,7 +69,9 @@ def settle(engine: Engine) -> None:
         time.sleep(0.01)
 
 
-@pytest.mark.parametrize(("page", "kv"), [(1, "auto"), (16, "fp8")])
+@pytest.mark.parametrize(
+    ("page", "kv"), [pytest.param(1, "auto", marks=pytest.mark.slow), (16, "fp8")]
+)
 def test_what_left_the_pool_comes_back_to_every_rank(
     start: Callable[..., Engine], page: int, kv: str
 ) -> None:

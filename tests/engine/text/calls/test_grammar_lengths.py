@@ -20,13 +20,13 @@ from agentkv.engine.types import Grammar
 
 from .conftest import KINDS, MakeRenderer
 
-PRICE = {
+PRICE: dict[str, Any] = {
     "type": "object",
     "properties": {"kilograms": {"type": "number"}, "country": {"type": "string"}},
     "required": ["kilograms", "country"],
     "additionalProperties": False,
 }
-LONG = {
+LONG: dict[str, Any] = {
     "type": "object",
     "properties": {f"field_{i}": {"type": "integer", "minimum": 10**6} for i in range(4)},
     "required": [f"field_{i}" for i in range(4)],
