@@ -143,7 +143,9 @@ def drive(requests: Iterable[BlockRequest], pages: int, page_size: int, *, seed:
             step = scheduler.schedule()
             if step is None:
                 raise AssertionError(f"request {number} waits for ever")
-            sampled = [int(outputs[len(w.request.output)]) if w.samples else None for w in step.works]
+            sampled = [
+                int(outputs[len(w.request.output)]) if w.samples else None for w in step.works
+            ]
             scheduler.commit(step, sampled)
             scheduler.check()
         tally.add(
