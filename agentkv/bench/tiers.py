@@ -142,7 +142,7 @@ def _compare(report: Report, found: dict[str, Outcome]) -> None:
             rate >= min(least, 0.95 * best),
         )
         cut = 1 - tiered.ttft(0.5) / alone.ttft(0.5)
-        report.check(f"{name}: median TTFT", f"-{100 * cut:.0f} %", "-56 %", cut >= 0.56)
+        report.check(f"{name}: median TTFT", f"{-100 * cut:+.0f} %", "-56 %", cut >= 0.56)
         gain = alone.seconds / tiered.seconds
         report.check(f"{name}: throughput", f"{gain:.2f}x", "2x", gain >= 2)
     for name, outcome in found.items():

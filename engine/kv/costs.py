@@ -29,6 +29,10 @@ BELIEF = 0.03
 REFIT = 10.0
 """Seconds after which figures are worked out anew though nothing was measured."""
 
+LEAST_BYTES = 8 << 20
+"""A process' first load is often a small and slow one. It says nothing of the bandwidth: by it, all that
+an earlier process left would be declined."""
+
 SURPRISE = 2.0
 """A measurement that is off by this factor: things have changed, and older ones count less."""
 
@@ -51,10 +55,11 @@ class Estimate:
 @dataclass(slots=True)
 class Fit:
     """`seconds = first * a + second * b`, neither below zero, learned from measurements (a, b,
-    seconds)."""
+    seconds). `least`: before so much of b was seen, what took long is put down to `first`."""
 
     first: float
     second: float
+    least: float = 0.0
     start: tuple[float, float] = field(init=False)
     seen: deque[tuple[float, float, float, float, float]] = field(init=False)
     """Oldest first: a, b, seconds, when, weight beside that of its age."""
@@ -105,6 +110,8 @@ class Fit:
             zip(self.start, (self.first, self.second), strict=True)
         ):
             scale = max(then, value, most[index], 1e-15)
+            if index == 1 and sum(one[1] for one in self.seen) < self.least:
+                scale = max(then, value, 1e-15)
             if index == 0:
                 xx += BELIEF / scale**2
                 xs += BELIEF * then / scale**2
@@ -127,7 +134,7 @@ class Link:
     """One tier's way to the device: `bandwidth` bytes a second, and `fixed` seconds a part."""
 
     def __init__(self, bandwidth: float, fixed: float = 0.0) -> None:
-        self.fit = Fit(fixed, 1 / bandwidth)
+        self.fit = Fit(fixed, 1 / bandwidth, least=LEAST_BYTES)
         self.measured = float("-inf")
         """When something was last learned, by the monotonic clock."""
 

@@ -89,3 +89,14 @@ def test_computing_late_in_a_prompt_takes_longer() -> None:
     assert late.compute == pytest.approx(512 / 2000 + 512 * (4096 + 256) * 2e-7, rel=0.15)
     early = model.estimate({"host": 512})
     assert early.compute < late.compute and early.load == late.load and early.worth
+
+
+def test_one_small_slow_load_says_nothing_of_the_bandwidth() -> None:
+    """A restarted process loads a page for its first call, slowly; then the long prompt comes."""
+    link = Link(1e9, 0.002)
+    link.learn(1.5e6, 1, 0.17)
+    assert link.seconds(1.5e6, 1) == pytest.approx(0.17, rel=0.2)
+    assert link.seconds(90e6, 6) < 1.5
+    for _ in range(3):  # what is slow with many bytes is believed
+        link.learn(16e6, 1, 2.0)
+    assert link.seconds(90e6, 6) > 6
