@@ -122,7 +122,7 @@ class Worker:
         link.say(Kind.LOADED)
         link.expect(Kind.JOIN)
         group.connect(Path(settings["meeting"]))
-        # From here on in the order of rank 0 (`Engine._load`): each of these asks the others.
+        # From here on in the order of rank 0 (`Parts.load`): each of these asks the others.
         shape = model.config
         kv_dtype = dtype if config.kv_dtype == "auto" else KV_DTYPES[config.kv_dtype]
         host_dtype = KV_DTYPES.get(config.host_kv_dtype, kv_dtype) if config.lower else kv_dtype

@@ -23,16 +23,6 @@ from tests.engine.run.fake_device import FakeDevice, Race
 Make = Callable[..., Engine]
 
 
-@pytest.fixture
-def device(monkeypatch: pytest.MonkeyPatch) -> FakeDevice:
-    """What every engine of this test finds when it looks for a GPU."""
-    made = FakeDevice()
-    monkeypatch.setattr(
-        "agentkv.engine.parts.find_device", lambda name: made if name != "cpu" else None
-    )
-    return made
-
-
 def ids(count: int, seed: int) -> list[int]:
     found: list[int] = np.random.default_rng(seed).integers(3, 260, count).tolist()
     return found
