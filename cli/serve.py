@@ -99,8 +99,14 @@ def serve(
         typer.Option(help="Bring K/V back when it is expected to be faster, or always."),
     ] = "cost",
     max_batch_tokens: Annotated[
-        int, typer.Option(min=1, help="Token budget of one step; long prompts run in pieces of it.")
-    ] = 512,
+        int | None,
+        typer.Option(
+            min=1,
+            help="Token budget of one step; long prompts run in pieces of it. "
+            "Default: 512 on a CPU, 2048 to 8192 on a GPU.",
+            show_default=False,
+        ),
+    ] = None,
     max_running: Annotated[int, typer.Option(min=1, help="Most requests in the batch.")] = 16,
     max_queued: Annotated[
         int, typer.Option(min=1, help="Most requests that may wait; others get a 503.")

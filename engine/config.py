@@ -64,8 +64,9 @@ class EngineConfig:
     `pin_share`, `pause_share`: shares of the pool that pins, and paused sessions, may keep.
     `namespace_floor`: share of the pool that each salt (each API key) keeps against the others;
     `namespace_quota`: share above which a salt's own prefixes leave first.
-    `max_batch_tokens`: token budget of one step; long prompts are prefilled in chunks of it. The default
-    suits a CPU; a GPU wants some 8192 to be busy.
+    `max_batch_tokens`: token budget of one step; long prompts are prefilled in chunks of it. None: 512
+    on a CPU, where prompts take half of it at most while others decode; on a GPU 2048 to 8192, by its
+    memory.
     `tensor_parallel`: processes (on CUDA: as many GPUs, from `device` on) that share out the model's
     heads and columns. `threads` is then that of each.
     `check_invariants`: verify page conservation after every step (tests; costs a walk a step).
@@ -95,7 +96,7 @@ class EngineConfig:
     disk_max_age: float | None = None
     disk_store: Literal["all", "shared"] = "all"
     load_policy: Literal["cost", "always"] = "cost"
-    max_batch_tokens: int = 512
+    max_batch_tokens: int | None = None
     max_running: int = 16
     max_queued: int = 1024
     policy: Literal["lpm", "dfs-weight", "fcfs"] = "lpm"
@@ -138,10 +139,9 @@ class EngineConfig:
                     f"{name} must be one of {KV_DTYPES}, got {getattr(self, name)!r}.", param=name
                 )
         for name in ("max_batch_tokens", "max_running", "max_queued"):
-            if getattr(self, name) < 1:
-                raise InvalidRequest(
-                    f"{name} must be at least 1, got {getattr(self, name)}.", param=name
-                )
+            count = getattr(self, name)
+            if count is not None and count < 1:
+                raise InvalidRequest(f"{name} must be at least 1, got {count}.", param=name)
         if self.eviction not in EVICTIONS:
             raise InvalidRequest(
                 f"eviction must be one of {EVICTIONS}, got {self.eviction!r}.", param="eviction"

@@ -21,7 +21,7 @@ from agentkv.engine.memory import pool_tokens_for
 from agentkv.engine.model.load import LoadedModel, load_model
 from agentkv.engine.model.shard import Shard
 from agentkv.engine.model.store import resolve
-from agentkv.engine.run.backends import attention_name, device_tokens, make_runner
+from agentkv.engine.run.backends import attention_name, batch_tokens, device_tokens, make_runner
 from agentkv.engine.run.calibrate import fp8_scales
 from agentkv.engine.run.parallel_runner import Parallel, Runner
 from agentkv.engine.run.sampler import Sampler
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 class Parts:
     """`config`: as it is carried out. `device`: None on the CPU. `ahead`: the runner, where a step can be
     queued before the one before it has ended; else None. `pool_tokens`: whole pages. `kv_bytes`: of all
-    ranks."""
+    ranks. `batch_tokens`: the token budget of a step."""
 
     config: EngineConfig
     device: Device | None
@@ -50,6 +50,7 @@ class Parts:
     max_model_len: int
     pool: KVPool
     pool_tokens: int
+    batch_tokens: int
     kv_bytes: int
     host_dtype: torch.dtype
     runner: Runner
@@ -108,13 +109,14 @@ class Parts:
         if FP8 in (kv_dtype, host_dtype):
             shard = Shard(0, config.tensor_parallel)
             scales = fp8_scales(model, tokenizer, directory, shard)
+        rows = batch_tokens(config, device)
         tokens = config.pool_tokens
         if tokens is None and device is None:
             # Ranks on a CPU share its memory.
             tokens = pool_tokens_for(per_token * config.tensor_parallel, window)
         elif tokens is None:
             assert device is not None
-            tokens = device_tokens(config, model, device, per_token, window)
+            tokens = device_tokens(config, model, device, per_token, window, rows)
             tokens = tokens if parallel is None else parallel.fewest(tokens)
         slots = max(1, tokens // config.page_size) * config.page_size
         pool = KVPool(
@@ -143,6 +145,7 @@ class Parts:
             max_model_len=window,
             pool=pool,
             pool_tokens=slots,
+            batch_tokens=rows,
             kv_bytes=pool.nbytes * config.tensor_parallel,
             host_dtype=host_dtype,
             runner=runner,

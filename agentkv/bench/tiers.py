@@ -3,7 +3,8 @@
 The shape of HiCache's workload, small: 16 clients, 5 turns each, 512 new tokens and 64 generated a
 turn; clients take turns round robin, so that each prefix comes back as late as can be. The pool
 holds a quarter of what all clients together need. Beside the runs: an oracle (a pool that holds
-everything) and a forced miss (the same code path with the cache off).
+everything) and a forced miss (the same code path with the cache off). The runs alternate, turn by
+turn, so that a machine that is slow for a while is slow for all of them.
 
 `restart` stops an engine with a disk tier after a long session, starts another one on the same
 directory, and asks for the next turn: time to first token against a cold engine's.
@@ -15,6 +16,8 @@ import statistics
 import tempfile
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,15 +27,16 @@ import numpy as np
 from agentkv.bench.check import Report, progress
 from agentkv.engine import Engine, RequestOutput, SamplingParams
 
+SETTLE_SECONDS = 30.0
+
 
 @dataclass(slots=True)
 class Outcome:
-    """One run of the workload."""
+    """One run of the workload. `seconds`: in which calls were under way."""
 
     seconds: float = 0.0
     outputs: list[RequestOutput] = field(default_factory=list)
     answers: dict[tuple[int, int], tuple[int, ...]] = field(default_factory=dict)
-    stats: dict[str, Any] = field(default_factory=dict)
 
     @property
     def prompt(self) -> int:
@@ -72,8 +76,8 @@ def run(
     host: str = "3GiB",
     seed: int = 0,
 ) -> Report:
-    """One workload on each arrangement of tiers, from an empty cache, one after the other.
-    `host`: size of the host tier."""
+    """One workload on each arrangement of tiers, from an empty cache, side by side. `host`: size of
+    the host tier."""
     total = clients * turns * (new_tokens + answer_tokens)
     longest = turns * (new_tokens + answer_tokens)
     pool = max(int(total * pool_share), 2 * longest)
@@ -88,21 +92,31 @@ def run(
         "page_size": page_size,
         "max_running": parallel,
     }
+    cases: dict[str, dict[str, Any]] = {
+        "cache off": {"pool_tokens": pool, "prefix_cache": False},
+        "pool only": {"pool_tokens": pool},
+        "pool + host": {"pool_tokens": pool, "host_cache": host},
+        "pool + disk": {"pool_tokens": pool, "disk_cache": ""},
+        "oracle (all in the pool)": {"pool_tokens": total + longest},
+    }
     found: dict[str, Outcome] = {}
-    with tempfile.TemporaryDirectory(prefix="agentkv-bench-") as folder:
-        cases: dict[str, dict[str, Any]] = {
-            "cache off": {"pool_tokens": pool, "prefix_cache": False},
-            "pool only": {"pool_tokens": pool},
-            "pool + host": {"pool_tokens": pool, "host_cache": host},
-            "pool + disk": {"pool_tokens": pool, "disk_cache": folder},
-            "oracle (all in the pool)": {"pool_tokens": total + longest},
-        }
+    with ExitStack() as stack:
+        running: dict[str, _Traffic] = {}
         for name, options in cases.items():
-            progress(f"tiers: {name}")
-            with Engine(**{**base, **options}) as engine:
-                outcome = _drive(engine, clients, turns, new_tokens, answer_tokens, parallel, seed)
-                engine.check()
-            found[name] = outcome
+            progress(f"tiers: {name} starts")
+            if "disk_cache" in options:
+                folder = tempfile.TemporaryDirectory(prefix="agentkv-bench-")
+                options = {**options, "disk_cache": stack.enter_context(folder)}
+            engine = stack.enter_context(Engine(**{**base, **options}))
+            running[name] = _Traffic(engine, clients, turns, new_tokens, answer_tokens, seed)
+        for turn in range(turns):
+            order = list(running.items())
+            for name, traffic in order[turn % len(order) :] + order[: turn % len(order)]:
+                progress(f"tiers: turn {turn + 1} of {turns}, {name}")
+                traffic.take(turn, parallel)
+        for name, traffic in running.items():
+            traffic.engine.check()
+            outcome = found[name] = traffic.outcome
             report.rows.append(
                 {
                     "run": name,
@@ -157,43 +171,54 @@ def _compare(report: Report, found: dict[str, Outcome]) -> None:
         )
 
 
-def _drive(
-    engine: Engine,
-    clients: int,
-    turns: int,
-    new_tokens: int,
-    answer_tokens: int,
-    parallel: int,
-    seed: int,
-) -> Outcome:
-    """Round robin over the clients, `parallel` calls at a time."""
-    rng = np.random.default_rng(seed)
-    news = rng.integers(100, engine.vocab_size, (clients, turns, new_tokens)).astype(np.int32)
-    history = [np.empty(0, dtype=np.int32) for _ in range(clients)]
-    params = SamplingParams(max_tokens=answer_tokens, temperature=0.0, ignore_eos=True)
-    outcome = Outcome()
-    lock, gate = threading.Lock(), threading.Semaphore(parallel)
+class _Traffic:
+    """The clients of one engine, and what they have seen of it."""
 
-    def one(client: int, turn: int) -> None:
-        with gate:
-            prompt = np.concatenate([history[client], news[client, turn]])
-            out = engine.generate(prompt, params, session=f"client {client}")
+    def __init__(
+        self,
+        engine: Engine,
+        clients: int,
+        turns: int,
+        new_tokens: int,
+        answer_tokens: int,
+        seed: int,
+    ) -> None:
+        shape = (clients, turns, new_tokens)
+        self.engine = engine
+        self.outcome = Outcome()
+        self._new = np.random.default_rng(seed).integers(100, engine.vocab_size, shape)
+        self._history = [np.empty(0, dtype=np.int32) for _ in range(clients)]
+        self._params = SamplingParams(max_tokens=answer_tokens, temperature=0.0, ignore_eos=True)
+        self._lock = threading.Lock()
+
+    def take(self, turn: int, parallel: int) -> None:
+        """One turn of each client, in their order, `parallel` calls at a time."""
+        began = time.perf_counter()
+        with ThreadPoolExecutor(parallel) as pool:
+            for _ in pool.map(lambda client: self._call(client, turn), range(len(self._history))):
+                pass
+        self.outcome.seconds += time.perf_counter() - began
+        self._settle()
+
+    def _call(self, client: int, turn: int) -> None:
+        new = self._new[client, turn].astype(np.int32)
+        prompt = np.concatenate([self._history[client], new])
+        out = self.engine.generate(prompt, self._params, session=f"client {client}")
         tokens = out.choices[0].token_ids
-        with lock:
-            outcome.outputs.append(out)
-            outcome.answers[client, turn] = tokens
-            history[client] = np.concatenate([prompt, np.array(tokens, dtype=np.int32)])
+        with self._lock:
+            self.outcome.outputs.append(out)
+            self.outcome.answers[client, turn] = tokens
+            self._history[client] = np.concatenate([prompt, np.array(tokens, dtype=np.int32)])
 
-    began = time.perf_counter()
-    for turn in range(turns):
-        threads = [threading.Thread(target=one, args=(c, turn)) for c in range(clients)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    outcome.seconds = time.perf_counter() - began
-    outcome.stats = engine.stats()
-    return outcome
+    def _settle(self) -> None:
+        """Let what this engine still writes be nobody else's delay."""
+        last, deadline = None, time.monotonic() + SETTLE_SECONDS
+        while time.monotonic() < deadline:
+            now = {n: t.get("stored_tokens_total") for n, t in self.engine.stats()["tiers"].items()}
+            if now == last:
+                return
+            last = now
+            time.sleep(0.3)
 
 
 def restart(

@@ -26,20 +26,30 @@ import torch
 
 from agentkv.engine.device import Device, Event
 from agentkv.engine.kv.pool import Index, KVPool
+from agentkv.engine.kv.touch import Touched
 from agentkv.engine.types import IntArray
 
 BUFFER_BYTES = 8 << 20
 """Of one layer's K and V that are copied at a time, and of each pinned buffer."""
 
 
+AT_ONCE_BYTES = 256 << 20
+"""Some 30 ms, less than a step of a model whose tokens are that large. Queued, it would cost the request
+that waits for it the whole of the next step."""
+
+
 class Copies:
     """Between two pools of one layout, in CPU memory."""
+
+    at_once_bytes = AT_ONCE_BYTES
+    """So many come up between two steps, by the thread that computes; 0: where it must not wait."""
 
     def __init__(self, device: KVPool, host: KVPool) -> None:
         self.device = device
         self.host = host
         self.kv_heads = host.kv_heads
         """Of the whole model."""
+        self.touched = Touched(host)
         self.committed: Event | None = None
         """The end of the last step that was committed, told by whoever commits; None where steps are
         done when they return."""
@@ -75,6 +85,8 @@ class Copies:
 class StreamCopies(Copies):
     """Between a pool on an accelerator and one in host memory. The worker's thread and the mover's may
     use it at once: each call has buffers of its own."""
+
+    at_once_bytes = 0
 
     def __init__(self, accelerator: Device, device: KVPool, host: KVPool) -> None:
         """The host's pool must be pinned."""

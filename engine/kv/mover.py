@@ -69,6 +69,7 @@ class PoolMover:
         self._chores: deque[Callable[[], None]] = deque()
         self._quiet_until = float("-inf")
         self._unsaid = 0
+        self._used = 0
         if disk is not None:
             disk.later = self._later
         self._thread = threading.Thread(target=self._run, name="agentkv-mover", daemon=True)
@@ -78,11 +79,17 @@ class PoolMover:
 
     def move(self, transfer: Transfer, done: Done) -> None:
         load = transfer.kind == "load"
+        size = transfer.tokens * self.host.token_bytes
+        host = all(segment.tier == HOST for segment in transfer.segments)
+        if load and host and size <= self.copies.at_once_bytes:
+            self._carry_out(transfer, done, None)()
+            return
         after = self.copies.mark() if load else self.copies.behind()
         self._jobs.put((0 if load else 1, next(self._numbers), (transfer, done, after)))
 
     def save_now(self, device: IntArray, host: IntArray) -> None:
         self.copies.down(device, host, self.copies.behind())
+        self._touch(int(host.max()) + 1)
 
     def free_disk(self, slots: IntArray) -> None:
         if self.disk is not None:
@@ -143,7 +150,8 @@ class PoolMover:
             self.disk.all_alive()
 
     def reset(self) -> None:
-        """Forget what waits, and wait for what is under way: its end is not told to anybody."""
+        """Forget what waits, and wait for what is under way: its end is not told to anybody. For every
+        new cache, the first one included."""
         self._epoch += 1
         while True:
             try:
@@ -154,6 +162,7 @@ class PoolMover:
         self._jobs.put((3, next(self._numbers), still.set))
         still.wait()
         self._tidy()
+        self._touch(0)
 
     def close(self) -> None:
         """Stop after the transfer under way. Those that wait are never done."""
@@ -162,6 +171,12 @@ class PoolMover:
         self._tidy()
         if self.disk is not None:
             self.disk.close()
+
+    def _touch(self, used: int) -> None:
+        """So many slots of the host's pool are in use, from its bottom on: see to those above."""
+        self._used = max(self._used, used)
+        if self.copies.touched.short(self._used):
+            self._jobs.put((2, next(self._numbers), lambda: self.copies.touched.reach(self._used)))
 
     def _later(self, work: Callable[[], None]) -> None:
         """Removing files takes time: not on the thread that computes."""
@@ -194,26 +209,19 @@ class PoolMover:
                 if callable(job):
                     self._do(job)
                     continue
-                transfer, done, after = job
-                epoch = self._epoch
-                error: BaseException | None = None
-                try:
-                    self._transfer(transfer, after)
-                except Exception as problem:
-                    error = problem
-                    if not isinstance(problem, StoreMiss):
-                        self._warn(transfer.kind, problem)
+                self._post(self._carry_out(*job))
 
-                def end(
-                    transfer: Transfer = transfer,
-                    done: Done = done,
-                    error: BaseException | None = error,
-                    epoch: int = epoch,
-                ) -> None:
-                    if epoch == self._epoch:
-                        done(transfer, error)
-
-                self._post(end)
+    def _carry_out(self, transfer: Transfer, done: Done, after: Event | None) -> Callable[[], None]:
+        """Returns what is to be done on the tree's thread then."""
+        epoch = self._epoch
+        error: BaseException | None = None
+        try:
+            self._transfer(transfer, after)
+        except Exception as problem:
+            error = problem
+            if not isinstance(problem, StoreMiss):
+                self._warn(transfer.kind, problem)
+        return lambda: done(transfer, error) if epoch == self._epoch else None
 
     def _warn(self, kind: str, problem: Exception) -> None:
         """A disk that is full fails hundreds of transfers a minute, and all in the same way."""

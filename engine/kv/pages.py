@@ -29,10 +29,13 @@ class PageAllocator:
     All operations cost O(runs touched * log runs), never O(pages) in Python.
     """
 
-    def __init__(self, total: int) -> None:
+    def __init__(self, total: int, *, roomy: bool = True) -> None:
+        """`roomy`: sequences grow, and get room to. Otherwise pages are handed out from the bottom
+        up, so that a pool that is never full never has all of its memory touched."""
         if total < 1:
             raise ValueError(f"a pool needs at least one page, got {total}")
         self.total = total
+        self.roomy = roomy
         self.free_pages = 0
         self._is_free = np.zeros(total, dtype=np.bool_)
         self._length: dict[int, int] = {}
@@ -60,8 +63,9 @@ class PageAllocator:
             start, length = self._longest_run()
             taken = min(left, length)
             # A new sequence starts in the middle of the longest gap, not at its edge: whoever ends
-            # at that edge may still grow. Only when the gap is roomy, or it would split the pool.
-            at = start + (length - taken) // 2 if length >= 4 * taken and after is None else start
+            # at that edge may still grow. Only when the gap is wide, or it would split the pool.
+            wide = self.roomy and after is None and length >= 4 * taken
+            at = start + (length - taken) // 2 if wide else start
             runs.append(self._take(start, at, taken))
             left -= taken
         self.free_pages -= count

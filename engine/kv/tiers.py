@@ -85,7 +85,7 @@ class Mover(Protocol):
     """Copies K/V between tiers."""
 
     def move(self, transfer: Transfer, done: Done) -> None:
-        """Start; `done` is called later, once, on the tree's thread."""
+        """Start; `done` is called later, once, on the tree's thread, or before this returns."""
 
     def save_now(self, device: IntArray, host: IntArray) -> None:
         """Copy device slots to host slots, now."""
@@ -162,7 +162,7 @@ class Tiers:
             raise ValueError("the host tier needs at least one page; the disk tier is behind it")
         self.tree = tree
         self.device_pages = pages
-        self.host_pages = PageAllocator(host_pages)
+        self.host_pages = PageAllocator(host_pages, roomy=False)
         self.mover = mover
         self.costs = costs
         self.disk = disk

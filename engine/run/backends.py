@@ -28,6 +28,13 @@ if TYPE_CHECKING:
     from agentkv.engine.run.device_runner import DeviceRunner
 
 
+BATCH_TOKENS = ((32 << 30, 8192), (20 << 30, 4096), (0, 2048))
+"""Token budget of a step on a GPU of at least so many bytes: enough to be busy with, while what a step
+takes stays a small part of its memory."""
+
+CPU_BATCH_TOKENS = 512
+"""On a CPU, which is busy with 128 of them: more would only be longer steps."""
+
 CPU_MARK = "cpu-2"
 """Another number when the CPU's attention adds up in another order than before."""
 
@@ -123,10 +130,26 @@ def make_runner(
     return runner, DeviceSampler(model.config.vocab_size, device)
 
 
+def batch_tokens(config: EngineConfig, device: Device | None) -> int:
+    """Token budget of a step."""
+    if config.max_batch_tokens is not None:
+        return config.max_batch_tokens
+    if device is None or config.deterministic:  # which keeps parts of attention for each row
+        return CPU_BATCH_TOKENS
+    _, total = device.memory()
+    return next(count for least, count in BATCH_TOKENS if total >= least)
+
+
 def device_tokens(
-    config: EngineConfig, model: LoadedModel, device: Device, bytes_per_token: int, window: int
+    config: EngineConfig,
+    model: LoadedModel,
+    device: Device,
+    bytes_per_token: int,
+    window: int,
+    rows: int,
 ) -> int:
-    """Tokens of the pool on `device`, by what is free there once the model is in place."""
+    """Tokens of the pool on `device`, by what is free there once the model is in place. `rows`: the
+    token budget of a step."""
     from agentkv.engine.attention.triton import SPLIT
     from agentkv.engine.run.device_runner import prepare
     from agentkv.engine.run.sizing import device_pool_tokens
@@ -140,7 +163,7 @@ def device_tokens(
         free=free,
         total=total,
         share=config.gpu_memory,
-        rows=config.max_batch_tokens,
+        rows=rows,
         sequences=config.max_running,
         graphs=config.cuda_graphs and model.config.own and not config.deterministic,
         window=window,

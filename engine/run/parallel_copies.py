@@ -34,6 +34,7 @@ class RankCopies(Copies):
         self._ranks = ranks
         self._shards = [Shard(rank, ranks.world) for rank in range(ranks.world)]
         self.kv_heads = own.host.kv_heads * ranks.world
+        self.at_once_bytes = own.at_once_bytes
 
     def mark(self) -> Event | None:
         return self._own.mark()

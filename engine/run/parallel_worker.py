@@ -32,7 +32,7 @@ from agentkv.engine.errors import EngineError
 from agentkv.engine.kv.pool import KV_DTYPES, KVPool
 from agentkv.engine.model.shard import Shard
 from agentkv.engine.model.shard_llama import ShardedLlama
-from agentkv.engine.run.backends import attention_name, device_tokens, make_runner
+from agentkv.engine.run.backends import attention_name, batch_tokens, device_tokens, make_runner
 from agentkv.engine.run.calibrate import fp8_scales
 from agentkv.engine.run.parallel_copies import RankHost
 from agentkv.engine.run.parallel_facts import Tally
@@ -134,7 +134,8 @@ class Worker:
             token = KVPool.bytes_per_token(
                 shape.num_layers, shape.num_kv_heads, shape.head_dim, kv_dtype
             )
-            group.fewest(device_tokens(config, model, device, token, window))
+            rows = batch_tokens(config, device)
+            group.fewest(device_tokens(config, model, device, token, window, rows))
         self._pool = KVPool(
             layers=shape.num_layers,
             slots=loads(link.expect(Kind.POOL))["tokens"],

@@ -72,6 +72,7 @@ class Request:
         "max_new",
         "min_new",
         "namespace",
+        "passed_over",
         "passes",
         "prefetch",
         "prompt_len",
@@ -132,6 +133,8 @@ class Request:
         self.computed = 0
         """Tokens whose K/V was published when the request last gave its pages back."""
         self.passes = 0
+        self.passed_over = False
+        """The last step took others' prompts in the place of more of ours."""
         self.retractions = 0
         self.load: Transfer | None = None
         """The copy from a lower tier that the request waits for."""

@@ -7,8 +7,9 @@ known (`Request.expect`). Steps are committed in the order in which they were pl
                   schedule 2         run 2 ............ commit 2
                                      schedule 3
 
-Each step mixes one token of every decoding request with chunks of prompts, under a token budget.
-What must always hold:
+Each step mixes one token of every decoding request with chunks of prompts, under a token budget
+(budget.py). Prompts that can end in a step go before one that cannot; but one that a step passes over
+for them comes first in the next. What must always hold:
 
 - Admission matches, locks, and only then counts what is left (D, O); it leaves room for the tokens
   that running requests are expected to add.
@@ -36,6 +37,7 @@ import numpy as np
 from agentkv.engine.errors import PoolTooSmall
 from agentkv.engine.kv.cache import KVCache
 from agentkv.engine.sched.batch import ForwardBatch
+from agentkv.engine.sched.budget import Budget
 from agentkv.engine.sched.queue import POLICIES
 from agentkv.engine.sched.request import Request, Status
 from agentkv.engine.types import FinishReason
@@ -85,11 +87,15 @@ class Scheduler:
         cache: KVCache,
         *,
         max_batch_tokens: int = 512,
+        packed_tokens: int | None = None,
         max_running: int = 16,
         policy: str = "lpm",
     ) -> None:
+        """`packed_tokens`: up to so many prompt tokens a step takes no longer for having more of them;
+        None: as many as a step may have."""
         self.cache = cache
         self.max_batch_tokens = max_batch_tokens
+        self.packed_tokens = packed_tokens
         self.max_running = max_running
         self._order = POLICIES[policy]
         self.waiting: list[Request] = []
@@ -155,15 +161,19 @@ class Scheduler:
         admitted: list[Request] = []
         going = [r for r in self.running if not (r.exhausted or r.aborted)]
         works = [self._work(r, 1) for r in going if not r.prefilling]
-        budget = self.max_batch_tokens - len(works)
-        for request in going:
-            if budget <= 0:
-                break
-            if request.prefilling:
-                works.append(self._work(request, min(budget, request.pending)))
-                budget -= works[-1].count
-        if self.waiting:
-            self._admit(works, admitted, budget)
+        budget = Budget.of(self.max_batch_tokens, self.packed_tokens, len(works))
+        prompts = [r for r in going if r.prefilling]
+        prompts.sort(key=lambda r: (not r.passed_over, r.pending))
+        for request in prompts:
+            if request.pending > budget.left and not request.passed_over:
+                self._admit(works, admitted, budget, ending=True)
+            count = budget.share(request.pending)
+            request.passed_over = count == 0
+            if count:
+                self._prefill(request, count, works, budget)
+        self._admit(works, admitted, budget)
+        for request in self.waiting:
+            request.passes += 1
         if not works:
             return None
         step = Step(works, self._batch(works), admitted)
@@ -256,14 +266,21 @@ class Scheduler:
         done = sum(r.sampled for r in self.running) + 20 * len(self.running)
         self._ratio = min(1.0, max(self._ratio, done / left))
 
-    def _admit(self, works: list[Work], admitted: list[Request], budget: int) -> None:
-        if budget <= 0 or len(self.running) >= self.max_running:
+    def _prefill(self, request: Request, count: int, works: list[Work], budget: Budget) -> None:
+        budget.take(count, ends=count == request.pending)
+        works.append(self._work(request, count))
+
+    def _admit(
+        self, works: list[Work], admitted: list[Request], budget: Budget, *, ending: bool = False
+    ) -> None:
+        """Take in what waits, as far as this step has room. `ending`: only prompts that end in it."""
+        if not self.waiting or budget.left <= 0 or len(self.running) >= self.max_running:
             return
         order = self._order(self.waiting, self.cache)
         fresh = {w.request.id for step in self.planned for w in step.works if w.prefill}
         leaders = [r for r in self.running if r.prefilling or r.id in fresh]
         for request in order:
-            if budget <= 0 or len(self.running) >= self.max_running:
+            if budget.left <= 0 or len(self.running) >= self.max_running:
                 break
             if not request.prefetch and self._follows(request, leaders):
                 continue
@@ -272,6 +289,12 @@ class Scheduler:
             if request.prefetch:
                 self.finish(request, "length")
                 continue
+            pending = request.length - self.cache.peek(request)
+            if ending and pending > budget.left:
+                continue
+            count = budget.share(pending)
+            if not count:
+                break  # the first of the next step: what it has below the pool is on its way
             if not self._try_open(request) and not self._after_all(request):
                 break
             self.waiting.remove(request)
@@ -280,10 +303,7 @@ class Scheduler:
             leaders.append(request)
             if request.retractions == 0:
                 admitted.append(request)
-            works.append(self._work(request, min(budget, request.pending)))
-            budget -= works[-1].count
-        for request in self.waiting:
-            request.passes += 1
+            self._prefill(request, min(count, request.pending), works, budget)
 
     def _follows(self, request: Request, leaders: list[Request]) -> bool:
         """Is someone computing a prefix that this request could use, and not done with it yet?"""

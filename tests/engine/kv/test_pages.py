@@ -41,6 +41,15 @@ def test_allocations_match_a_naive_free_set(steps: list[tuple[bool, int, int]]) 
         assert not any(start + n in allocator.runs() for start, n in allocator.runs().items())
 
 
+def test_what_does_not_grow_lies_side_by_side_from_the_bottom() -> None:
+    """Memory above what was ever in use is never touched."""
+    allocator = PageAllocator(1000, roomy=False)
+    held = [allocator.alloc(count) for count in (10, 1, 30)]
+    assert [(int(h[0]), len(h)) for h in held if h is not None] == [(0, 10), (10, 1), (11, 30)]
+    roomy = PageAllocator(1000).alloc(10)
+    assert roomy is not None and roomy[0] == 495
+
+
 def test_a_sequence_that_grows_stays_one_run() -> None:
     allocator = PageAllocator(1000)
     first = allocator.alloc(10)
