@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Self
 
 import torch
 
+from agentkv.engine import threads
 from agentkv.engine.config import EngineConfig
 from agentkv.engine.device import Device, find_device
 from agentkv.engine.errors import RankFailed
@@ -31,6 +32,8 @@ from agentkv.kernels.fp8 import FP8
 
 if TYPE_CHECKING:
     from agentkv.engine.run.device_runner import DeviceRunner
+
+threads.loaded()
 
 
 @dataclass(kw_only=True)

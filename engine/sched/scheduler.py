@@ -172,8 +172,6 @@ class Scheduler:
             if count:
                 self._prefill(request, count, works, budget)
         self._admit(works, admitted, budget)
-        for request in self.waiting:
-            request.passes += 1
         if not works:
             return None
         step = Step(works, self._batch(works), admitted)
@@ -304,6 +302,9 @@ class Scheduler:
             if request.retractions == 0:
                 admitted.append(request)
             self._prefill(request, min(count, request.pending), works, budget)
+        if not ending:
+            for request in self.waiting:
+                request.passes += 1
 
     def _follows(self, request: Request, leaders: list[Request]) -> bool:
         """Is someone computing a prefix that this request could use, and not done with it yet?"""

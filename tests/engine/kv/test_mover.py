@@ -50,7 +50,7 @@ class Rig:
             self.by.append(threading.current_thread().name)
             up(*what)  # type: ignore[arg-type]
 
-        self.mover.copies.up = watched  # type: ignore[method-assign]
+        self.mover.copies.up = watched  # type: ignore[assignment, method-assign]
 
     def done(self, transfer: Transfer, error: BaseException | None) -> None:
         self.ended.append((error, threading.current_thread().name))
