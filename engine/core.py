@@ -32,7 +32,7 @@ from agentkv.engine.parts import Parts
 from agentkv.engine.run.backends import no_bits
 from agentkv.engine.run.sampler import Draft, Sampled, score_prompt
 from agentkv.engine.sched.batch import ForwardBatch
-from agentkv.engine.sched.budget import CPU_PACKED
+from agentkv.engine.sched.budget import CPU_FIXED
 from agentkv.engine.sched.request import Request, Status
 from agentkv.engine.sched.scheduler import Scheduler, Step, Work
 from agentkv.engine.stats import Counters
@@ -350,7 +350,7 @@ class Core:
         self.scheduler = Scheduler(
             cache,
             max_batch_tokens=self.parts.batch_tokens,
-            packed_tokens=CPU_PACKED if self.parts.device is None else None,
+            fixed_tokens=CPU_FIXED if self.parts.device is None else None,
             max_running=config.max_running,
             policy=config.policy,
         )

@@ -87,15 +87,15 @@ class Scheduler:
         cache: KVCache,
         *,
         max_batch_tokens: int = 512,
-        packed_tokens: int | None = None,
+        fixed_tokens: int | None = None,
         max_running: int = 16,
         policy: str = "lpm",
     ) -> None:
-        """`packed_tokens`: up to so many prompt tokens a step takes no longer for having more of them;
-        None: as many as a step may have."""
+        """`fixed_tokens`: the part of a step's time that does not depend on its tokens, in tokens;
+        None: all of it (`Budget`)."""
         self.cache = cache
         self.max_batch_tokens = max_batch_tokens
-        self.packed_tokens = packed_tokens
+        self.fixed_tokens = fixed_tokens
         self.max_running = max_running
         self._order = POLICIES[policy]
         self.waiting: list[Request] = []
@@ -161,13 +161,13 @@ class Scheduler:
         admitted: list[Request] = []
         going = [r for r in self.running if not (r.exhausted or r.aborted)]
         works = [self._work(r, 1) for r in going if not r.prefilling]
-        budget = Budget.of(self.max_batch_tokens, self.packed_tokens, len(works))
+        budget = Budget.of(self.max_batch_tokens, self.fixed_tokens, len(works))
         prompts = [r for r in going if r.prefilling]
         prompts.sort(key=lambda r: (not r.passed_over, r.pending))
         for request in prompts:
             if request.pending > budget.left and not request.passed_over:
                 self._admit(works, admitted, budget, ending=True)
-            count = budget.share(request.pending)
+            count = budget.share(request.pending, 1 + len(self.waiting))
             request.passed_over = count == 0
             if count:
                 self._prefill(request, count, works, budget)
@@ -290,7 +290,7 @@ class Scheduler:
             pending = request.length - self.cache.peek(request)
             if ending and pending > budget.left:
                 continue
-            count = budget.share(pending)
+            count = budget.share(pending, len(self.waiting))
             if not count:
                 break  # the first of the next step: what it has below the pool is on its way
             if not self._try_open(request) and not self._after_all(request):

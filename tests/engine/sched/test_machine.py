@@ -62,7 +62,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         page=st.sampled_from([1, 4, 16]),
         policy=st.sampled_from(["lpm", "dfs-weight", "fcfs"]),
         budget=st.sampled_from([5, 32]),
-        packed=st.sampled_from([None, 1, 8]),
+        fixed=st.sampled_from([None, 1, 8]),
         roomy=st.booleans(),
         eviction=st.sampled_from(sorted(POLICIES)),
         share=st.sampled_from([(0, None), (16, 32)]),
@@ -72,7 +72,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         page: int,
         policy: str,
         budget: int,
-        packed: int | None,
+        fixed: int | None,
         roomy: bool,
         eviction: str,
         share: tuple[int, int | None],
@@ -90,7 +90,7 @@ class SchedulerMachine(RuleBasedStateMachine):
                 "clock": lambda: self.now,
             },
             max_batch_tokens=budget,
-            packed_tokens=packed,
+            fixed_tokens=fixed,
             max_running=4,
             policy=policy,
         )
@@ -239,7 +239,7 @@ class TieredMachine(SchedulerMachine):
     @initialize(
         page=st.sampled_from([1, 4, 16]),
         budget=st.sampled_from([5, 32]),
-        packed=st.sampled_from([None, 1, 8]),
+        fixed=st.sampled_from([None, 1, 8]),
         host=st.sampled_from([8, 64, 400]),
         disk=st.booleans(),
         write=st.sampled_from(["back", "through"]),
@@ -251,7 +251,7 @@ class TieredMachine(SchedulerMachine):
         self,
         page: int,
         budget: int,
-        packed: int | None,
+        fixed: int | None,
         host: int,
         disk: bool,
         write: str,
@@ -269,7 +269,7 @@ class TieredMachine(SchedulerMachine):
             host_pages=host,
             tiers={"disk": disk, "write": write, "hits": 1, "most_stored": file},
             max_batch_tokens=budget,
-            packed_tokens=packed,
+            fixed_tokens=fixed,
             max_running=4,
         )
         self.device.mover.most_groups = groups
