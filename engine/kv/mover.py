@@ -70,10 +70,16 @@ class PoolMover:
         self._quiet_until = float("-inf")
         self._unsaid = 0
         self._used = 0
+        self._alone = threading.Event()
         if disk is not None:
             disk.later = self._later
         self._thread = threading.Thread(target=self._run, name="agentkv-mover", daemon=True)
+        threads = torch.get_num_threads()
         self._thread.start()
+        self._alone.wait()
+        # What a thread says of its own number is also what threads that start later begin with, and
+        # what the matrix library goes by in all of them: the next engine would compute on one core.
+        torch.set_num_threads(threads)
 
     # -- called by the tree's thread
 
@@ -201,6 +207,7 @@ class PoolMover:
     def _run(self) -> None:
         # Threads of its own would fight the model's for the cores.
         torch.set_num_threads(1)
+        self._alone.set()
         with torch.inference_mode():
             while True:
                 _, _, job = self._jobs.get()

@@ -97,3 +97,22 @@ def test_a_fault_at_once_is_an_end_like_any_other(rig: Rig) -> None:
     rig.mover.copies.up = fails  # type: ignore[assignment, method-assign]
     rig.mover.move(load(HOST, 20), rig.done)
     assert len(rig.ended) == 1 and isinstance(rig.ended[0][0], MemoryError)
+
+
+def test_nobody_else_computes_with_fewer_threads() -> None:
+    """The mover's thread has one; those that start later, such as the next engine's, have what they had."""
+    before, seen = torch.get_num_threads(), []
+    torch.set_num_threads(3)
+    try:
+        rig = Rig()
+        later = threading.Thread(target=lambda: seen.append(torch.get_num_threads()))
+        later.start()
+        later.join()
+        told = threading.Event()
+        rig.mover._jobs.put((0, 0, lambda: seen.append(torch.get_num_threads())))
+        rig.mover._jobs.put((1, 0, told.set))
+        assert told.wait(10)
+        rig.mover.close()
+        assert torch.get_num_threads() == 3 and seen == [3, 1]
+    finally:
+        torch.set_num_threads(before)
