@@ -205,7 +205,9 @@ class PoolMover:
             log.exception("something between tiers failed")
 
     def _run(self) -> None:
-        # Threads of its own would fight the model's for the cores.
+        # Threads of its own would fight the model's for the cores. (Asking comes first: a thread's first
+        # use of torch gives it everybody's number.)
+        torch.get_num_threads()
         torch.set_num_threads(1)
         self._alone.set()
         with torch.inference_mode():
