@@ -14,6 +14,7 @@ import pytest
 
 from agentkv.engine import Engine, SamplingParams
 from agentkv.engine.errors import InvalidRequest
+from agentkv.engine.kv.copies import AT_ONCE_BYTES, Copies
 
 MakeEngine = Callable[..., Engine]
 GREEDY = SamplingParams(max_tokens=8, temperature=0.0, logprobs=1)
@@ -50,9 +51,16 @@ def cold(make_engine: MakeEngine) -> Callable[[list[int]], tuple[Any, ...]]:
 
 @pytest.mark.parametrize("page", [1, 16])
 @pytest.mark.parametrize("length", [47, 48, 49, 100])
+@pytest.mark.parametrize("most", [0, AT_ONCE_BYTES], ids=["queued", "at once"])
 def test_comes_back_from_the_host_and_says_the_same(
-    make_engine: MakeEngine, cold: Callable[..., Any], page: int, length: int
+    make_engine: MakeEngine,
+    cold: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+    page: int,
+    length: int,
+    most: int,
 ) -> None:
+    monkeypatch.setattr(Copies, "at_once_bytes", most)
     engine = make_engine(pool_tokens=POOL, page_size=page, host_cache="1MiB", load_policy="always")
     ids = prompt(1, length)
     engine.generate(ids, GREEDY)
